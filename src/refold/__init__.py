@@ -1,0 +1,72 @@
+"""refold: long-running agent sessions with a memory that survives.
+
+The map of the house (imports go one way only):
+
+    errors                      every exception, named by who must act
+    core/                       pure: items, records, thread, prompt, wire, tokens, truncation, compaction
+    model/ rollout/ tools/ observe/   the edges: network, disk, processes, surroundings
+    session/                    Memory (log + thread + compaction) and Session (… + model + tools + the turn loop)
+    views/                      what a log shows: transcript, context
+    cli/                        the command line
+    testing/                    shipped: a scripted model and a scripted provider on loopback
+
+Start at `Session.start(model=…, tools=[…])`, or at `Memory.open(folder)` if you have a loop of your own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.core.config import Config
+    from refold.core.profile import Profile, Provider
+    from refold.core.truncate import Budget
+    from refold.errors import RefoldError
+    from refold.model.responses import ResponsesModel
+    from refold.model.scripted import ScriptedModel
+    from refold.session.memory import Memory
+    from refold.session.session import Session, TurnResult
+    from refold.tools.commands import exec_command
+    from refold.tools.functions import tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "Config",
+    "Memory",
+    "Profile",
+    "Provider",
+    "RefoldError",
+    "ResponsesModel",
+    "ScriptedModel",
+    "Session",
+    "TurnResult",
+    "__version__",
+    "exec_command",
+    "tool",
+]
+
+# Each public name and the module it lives in; loaded when it is first used, so that `import refold` costs nothing.
+_HOMES = {
+    "Budget": "refold.core.truncate",
+    "Config": "refold.core.config",
+    "Memory": "refold.session.memory",
+    "Profile": "refold.core.profile",
+    "Provider": "refold.core.profile",
+    "RefoldError": "refold.errors",
+    "ResponsesModel": "refold.model.responses",
+    "ScriptedModel": "refold.model.scripted",
+    "Session": "refold.session.session",
+    "TurnResult": "refold.session.session",
+    "exec_command": "refold.tools.commands",
+    "tool": "refold.tools.functions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'refold' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

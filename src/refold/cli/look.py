@@ -1,0 +1,180 @@
+"""Look: the commands that only read: sessions, show, context."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from refold.cli.options import folder, settings_from
+from refold.cli.style import gauge, paint
+from refold.core.fragments import origin_of
+from refold.core.jsonio import dump
+from refold.core.thread import Thread
+from refold.core.world import messages, render
+from refold.errors import RolloutCorrupt, RolloutNotFound
+from refold.rollout.catalogue import Catalogue
+from refold.rollout.reader import find_line, read_lines
+from refold.session.home import DEFAULT_MODEL, Home, profile_of
+from refold.session.memory import read_thread
+from refold.views.context import Context, ContextRow
+from refold.views.context import context as context_of
+from refold.views.shown import shown_text
+from refold.views.transcript import Row, transcript
+
+COLOURS = {"user": "green", "assistant": "bold", "call": "cyan", "compaction": "magenta", "summary": "magenta"}
+LONGEST_TEXT = 2_000  # characters of one record in a transcript; --record shows it whole
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
+def sessions(as_json: bool) -> int:
+    """List the sessions of refold's home and, read only, of the real program's, newest first."""
+    home = Home.find()
+    found = home.catalogue().sessions()
+    if as_json:
+        for one in found:
+            print(dump({**msgspec.to_builtins(one, builtin_types=(Path,)), "path": str(one.path)}).decode())
+        return 0
+    if not found:
+        print(f'no session under {home.path} yet: refold run "…" starts one', file=sys.stderr)
+    for one in found:
+        when = one.created.astimezone().strftime("%Y-%m-%d %H:%M")
+        where = "" if one.own else paint(" (real program's)", "dim")
+        text = one.first_text or (paint(one.problem, "red") if one.problem else paint("nothing said yet", "dim"))
+        print(f"{paint(one.id, 'cyan')}  {when}  {_size(one.size):>8}{where}  {text[:80]}")
+    return 0
+
+
+@click.command()
+@click.argument("reference", metavar="ID|PATH")
+@click.option("--record", type=int, metavar="N", help="Print record N whole, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a record, for programs.")
+@click.option("--full", is_flag=True, help="Do not shorten long texts.")
+def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
+    """Show what happened in a session, record by record, each with its address."""
+    path = _find(reference)
+    if record is not None:
+        line = find_line(path, record)
+        if line is None:
+            raise RolloutNotFound(f"{path.name} has no record {record}")
+        print(line if as_json else _pretty(line))
+        return 0
+    story = transcript(read_lines(path))
+    if not story.rows:
+        read_thread(path)  # says what is wrong with the file
+    for row in story.rows:
+        print(dump(msgspec.to_builtins(row)).decode() if as_json else _painted(row, full))
+    notes = [f"{path.name}: {warning}" for warning in story.warnings]
+    if story.unknown and not as_json:
+        kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(story.unknown.items()))
+        notes.append(f"kept but not shown: {kinds}")
+    for note in notes:
+        print(paint(note, "yellow", stream=sys.stderr), file=sys.stderr)
+    return 0
+
+
+@click.command()
+@click.argument("reference", metavar="ID|PATH")
+@click.option("-m", "--model", metavar="MODEL", help="For this model (default: the session's own).")
+@click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key.")
+@click.option("--cd", "cwd", metavar="FOLDER", help="With --live: as if working in this folder.")
+@click.option("--live", is_flag=True, help="Add what observing the surroundings now would change.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+def context(
+    reference: str, model: str | None, settings: tuple[str, ...], cwd: str | None, live: bool, as_json: bool
+) -> int:
+    """Show what the next request holds, item by item with tokens, and how full the context window is."""
+    home, config = settings_from(settings)
+    path = _find(reference)
+    thread = read_thread(path)
+    named = model or (thread.settings or {}).get("model") or config.model or DEFAULT_MODEL
+    view = context_of(thread, profile_of(str(named), config))
+    added = _live_rows(thread, home, folder(cwd)) if live else []
+    if as_json:
+        document = msgspec.to_builtins(view)
+        print(dump({**document, **({"live": msgspec.to_builtins(added)} if live else {})}).decode())
+        return 0
+    _print_context(view, added, live)
+    return 0
+
+
+def _find(reference: str) -> Path:
+    catalogue: Catalogue = Home.find().catalogue()
+    path, _ = catalogue.find(reference)
+    return path
+
+
+def _live_rows(thread: Thread, home: Home, cwd: str | None) -> list[ContextRow]:
+    """What the next turn would tell the model anew, because it changed since."""
+    from refold.observe import Surroundings, observe
+
+    settings = thread.settings or {}
+    where = Surroundings(
+        cwd=str(Path(cwd or settings.get("cwd") or (thread.meta.cwd if thread.meta else ".")).absolute()),
+        home=str(home.path),
+        sandbox_mode=str((settings.get("sandbox_policy") or {}).get("type") or "danger-full-access"),
+        approval_policy=str(settings.get("approval_policy") or "never"),
+    )
+    world = observe(where, datetime.now().astimezone())
+    told = messages(render(world, thread.world), ["msg_1", "msg_2", "msg_3", "msg_4"], None)
+    from refold.core.tokens import measure
+
+    return [
+        ContextRow("", str(item.get("role")), origin_of(item), measure(item).tokens, " ".join(shown_text(item).split()))
+        for item in told
+    ]
+
+
+def _print_context(view: Context, added: list[ContextRow], live: bool) -> None:
+    print(f"{paint(view.thread_id, 'cyan')}  {view.model}  window {view.window_number}")
+    width = max([len(row.address) for row in view.rows], default=0)
+    for row in view.rows:
+        print(_context_line(row, width))
+    for row in added:
+        print(paint("+ ", "yellow") + _context_line(row, width))
+    if live and not added:
+        print(paint("nothing changed in the surroundings", "dim"))
+    for text in view.steers:
+        print(f"{paint('waits:', 'yellow')} {text}")
+    if view.unanswered:
+        calls = ", ".join(view.unanswered)
+        print(paint(f"{len(view.unanswered)} unanswered calls get the output `aborted`: {calls}", "yellow"))
+    print(gauge(view.used, view.context_window, view.limit))
+    how = "counted by the provider, its tail estimated" if view.counted else "estimated"
+    print(paint(f"{how}; this request by size alone: {view.estimated:,} tokens, tool schemas not counted", "dim"))
+
+
+def _context_line(row: ContextRow, width: int) -> str:
+    kind = paint(f"{row.kind:<22}", COLOURS.get(row.kind, "dim"))
+    return f"{paint(f'{row.address:<{width}}', 'dim')}  {kind} {row.tokens:>8,}  {row.preview[:90]}"
+
+
+def _painted(row: Row, full: bool) -> str:
+    text = row.text if full or len(row.text) <= LONGEST_TEXT else _shortened(row.text)
+    head = f"{paint(row.address, 'dim')} {paint(row.kind, COLOURS.get(row.kind, 'dim'))}"
+    title = f" {paint(row.title, 'dim')}" if row.title else ""
+    body = "\n".join(f"    {line}" for line in text.splitlines())
+    return f"{head}{title}" + (f"\n{body}" if body else "")
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - LONGEST_TEXT
+    half = LONGEST_TEXT // 2
+    return f"{text[:half]}\n[{left_out:,} characters not shown; --full or --record shows them]\n{text[-half:]}"
+
+
+def _pretty(line: str) -> str:
+    return msgspec.json.format(line.encode(), indent=2).decode()
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise RolloutCorrupt("a size without a unit")  # the loop always returns

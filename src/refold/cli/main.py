@@ -1,0 +1,77 @@
+"""Main: the `refold` command, its sub-commands by name, and the place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from refold import __version__
+
+# command → the module that holds it; imported when it is called
+COMMANDS = {
+    "run": "refold.cli.act",
+    "resume": "refold.cli.act",
+    "fork": "refold.cli.act",
+    "compact": "refold.cli.act",
+    "sessions": "refold.cli.look",
+    "show": "refold.cli.look",
+    "context": "refold.cli.look",
+    "demo": "refold.cli.demo",
+}
+EXIT_RUN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 it failed, 2 it was called wrongly."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:  # the one answer that should not wait for the rest
+        print(f"refold {__version__}")
+        sys.exit(0)
+    sys.exit(_run(words))
+
+
+def _run(words: list[str]) -> int:
+    import click
+
+    from refold.cli.group import cli
+    from refold.errors import ConfigError, RefoldError, RolloutNotFound
+
+    try:
+        status = cli.main(args=words, prog_name="refold", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _leave_pipe()
+        return EXIT_RUN
+    except RefoldError as error:
+        _complain(str(error), words)
+        return EXIT_USAGE if isinstance(error, (ConfigError, RolloutNotFound)) else EXIT_RUN
+    except Exception as error:
+        if os.environ.get("REFOLD_DEBUG"):
+            raise
+        _complain(f"{type(error).__name__}: {error} (a fault of refold's; REFOLD_DEBUG=1 shows where)", words)
+        return EXIT_RUN
+    return status if isinstance(status, int) else 0
+
+
+def _complain(text: str, words: list[str]) -> None:
+    line = " ".join(text.split())
+    if "--json" in words:
+        from refold.core.jsonio import dump
+
+        print(dump({"type": "error", "message": line}).decode(), flush=True)
+    print(f"refold: {line}", file=sys.stderr)
+
+
+def _leave_pipe() -> None:
+    """The reader has gone: say nothing, and keep the interpreter from trying again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

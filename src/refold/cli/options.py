@@ -1,0 +1,89 @@
+"""Options: what several commands share, and how a command finds its home, settings and tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from refold.core.config import Config
+from refold.core.items import Item
+from refold.session.home import Home, override
+from refold.session.scope import Approve
+from refold.tools import Tool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_options(function: F) -> F:
+    """Options of every command that talks to a model."""
+    for option in reversed(
+        (
+            click.option(
+                "-m", "--model", metavar="MODEL", help="The model that answers (default: the configured one)."
+            ),
+            click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key."),
+            click.option("--cd", "cwd", metavar="FOLDER", help="Work in this folder."),
+            click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines, for programs."),
+            click.option("--allow-exec", is_flag=True, help="Let the model run commands without asking."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:
+    """The home, and its config.toml with `-c` on top. Raises ConfigError."""
+    home = Home.find()
+    return home, home.config(override(word) for word in words)
+
+
+def command_tools(config: Config, allow_exec: bool) -> tuple[list[Tool], Approve | None, str | None]:
+    """Which tools the model gets, who is asked before a command runs, and what to tell the user about it.
+
+    Set policies or --allow-exec: commands run. Otherwise a person at a terminal is asked, and without one there is no
+    command tool.
+    """
+    from refold.tools.commands import exec_command
+
+    tools: list[Tool] = [exec_command]
+    if allow_exec or config.approval_policy == "never" or config.sandbox_mode == "danger-full-access":
+        return tools, None, None
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return tools, ask_before, None
+    return [], None, "the model gets no command tool here; --allow-exec lets it run commands"
+
+
+async def ask_before(call: Item) -> bool:
+    """Ask the person at the terminal whether a command may run."""
+    import asyncio
+
+    return await asyncio.to_thread(_ask, call)
+
+
+def _ask(call: Item) -> bool:
+    from refold.cli.live import command_of
+
+    sys.stderr.write(f"\nThe model wants to run:\n  {command_of(call)}\nAllow it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def message_from(given: str | None) -> str | None:
+    """A message argument: `-` reads standard input. Raises click.UsageError when there is nothing in it."""
+    text = sys.stdin.read() if given == "-" else given
+    if text is not None and not text.strip():
+        raise click.UsageError("the message is empty")
+    return text
+
+
+def folder(name: str | None) -> str | None:
+    """A `--cd` folder that exists. Raises ConfigError."""
+    from refold.errors import ConfigError
+
+    if name is not None and not Path(name).expanduser().is_dir():
+        raise ConfigError("--cd", f"{name} is not a folder")
+    return name

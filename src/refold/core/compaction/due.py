@@ -1,0 +1,52 @@
+"""Due: whether the context must be compacted now (spec §4.1–4.3, oracle §5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from refold.core.items import is_model_generated
+from refold.core.profile import Profile
+from refold.core.records import Phase, Reason, Scope
+
+if TYPE_CHECKING:
+    from refold.core.thread import Thread
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A compaction is due: why, in which phase, and the tokens and limit that say so."""
+
+    reason: Reason
+    phase: Phase
+    tokens: int
+    limit: int
+
+
+def context_tokens(thread: Thread) -> int:
+    """Tokens in the context now: the newest response's total and the estimate of what came after it (spec §1.5).
+
+    0 when no response has told any usage yet.
+    """
+    if thread.last_usage is None:
+        return 0
+    tail = 0
+    for entry in reversed(thread.history):
+        if is_model_generated(entry.item):
+            return thread.last_usage.total_tokens + tail
+        tail += entry.tokens
+    return thread.last_usage.total_tokens  # nothing of the model's in the window: the estimate holds it all already
+
+
+def due(thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total") -> Due | None:
+    """Compaction is due when the context has reached the limit (>=). Without a limit it never is, by count.
+
+    Scope `body_after_prefix` counts what came after the window's first response (spec §4.2).
+    """
+    limit = profile.compact_limit
+    if limit is None or not thread.history:
+        return None
+    tokens = context_tokens(thread)
+    if scope == "body_after_prefix":
+        tokens -= thread.window_prefix if thread.window_prefix is not None else tokens
+    return Due("context_limit", phase, tokens, limit) if tokens >= limit else None

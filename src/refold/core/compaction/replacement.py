@@ -1,0 +1,121 @@
+"""Replacement: what takes the history's place, and the only place that knows where fresh context goes (oracle §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from refold.core.fragments import KIND_SUMMARY, SUMMARY_MARK, stored_message
+from refold.core.history import Entry
+from refold.core.items import PASSTHROUGH, Item, message_text
+from refold.core.tokens import utf8_len
+from refold.core.truncate import tokens_for
+
+RETAINED_USER_TOKENS = 20_000  # the user's last corrections stay verbatim
+NO_SUMMARY = "(no summary available)"
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """The items that take the place of `base` history entries, and the address each comes from ("" = new)."""
+
+    base: int  # how many entries at the history's start it replaces
+    items: tuple[Item, ...]
+    addresses: tuple[str, ...]
+    message: str  # the summary with its prefix, for the checkpoint line
+
+
+def retained_user_messages(history: Sequence[Entry], budget: int = RETAINED_USER_TOKENS) -> list[tuple[Item, str]]:
+    """What people typed, newest first until the budget (tokens) is used, in order; each with its address.
+
+    The message that does not fit is kept in three parts: its head, a marker, its tail. Images are left out.
+    """
+    kept: list[tuple[Item, str]] = []
+    remaining = budget
+    for entry in reversed(history):
+        if entry.origin != "typed" or remaining <= 0:
+            continue
+        text = message_text(entry.item)
+        cost = tokens_for(utf8_len(text))
+        if cost <= remaining:
+            kept.append((_text_only(entry.item), entry.address))
+            remaining -= cost
+        else:
+            kept.append((_with_parts(entry.item, cut_in_three(text, remaining)), entry.address))
+            remaining = 0
+    kept.reverse()
+    return kept
+
+
+def cut_in_three(text: str, tokens: int) -> list[str]:
+    """Head, `…N tokens truncated…` and tail of a text, each a part of its own; whole characters only."""
+    data = text.encode("utf-8", "replace")
+    budget = tokens * 4
+    left = budget // 2
+    start = len(data) - (budget - left)
+    while left > 0 and data[left] & 0xC0 == 0x80:
+        left -= 1
+    while start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    marker = f"…{tokens_for(len(data) - budget)} tokens truncated…"
+    parts = [data[:left].decode(), marker, data[start:].decode()]
+    return [part for part in parts if part]
+
+
+def _text_only(item: Item) -> Item:
+    """The message without its images and the labels around them."""
+    parts = item.get("content")
+    if not isinstance(parts, list) or all(isinstance(p, dict) and p.get("type") == "input_text" for p in parts):
+        return item
+    texts = [
+        str(part["text"])
+        for part in parts
+        if isinstance(part, dict) and isinstance(part.get("text"), str) and not _is_image_label(part["text"])
+    ]
+    return _with_parts(item, texts)
+
+
+def _is_image_label(text: str) -> bool:
+    bare = text.strip()
+    return bare == "</image>" or (bare.startswith("<image") and bare.endswith(">") and "\n" not in bare)
+
+
+def _with_parts(item: Item, texts: Sequence[str]) -> Item:
+    about = item.get(PASSTHROUGH)
+    changed: Item = {**item, "content": [{"type": "input_text", "text": text} for text in texts]}
+    if isinstance(about, dict):
+        changed[PASSTHROUGH] = {**about, "content_item_kinds": ["user.text"]}
+    return changed
+
+
+def assemble(
+    history: Sequence[Entry],
+    context: Sequence[Item],
+    summary: str,
+    *,
+    summary_id: str,
+    turn_id: str | None,
+    budget: int = RETAINED_USER_TOKENS,
+) -> Replacement:
+    """[older user messages, fresh context, the newest user message, prefix + summary]."""
+    retained = retained_user_messages(history, budget)
+    text = SUMMARY_MARK + summary
+    fresh = [(item, "") for item in context]
+    closing = [(stored_message("user", [(KIND_SUMMARY, text)], id=summary_id, turn_id=turn_id), "")]
+    placed = [*retained[:-1], *fresh, *retained[-1:], *closing]
+    return Replacement(
+        base=len(history),
+        items=tuple(item for item, _ in placed),
+        addresses=tuple(address for _, address in placed),
+        message=text,
+    )
+
+
+def rebuild_from_summary(history: Sequence[Entry], message: str) -> list[Item]:
+    """The history after a checkpoint of 2025 that holds only its summary (spec §8.7)."""
+    summary: Item = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": message or NO_SUMMARY}],
+    }
+    return [*(item for item, _ in retained_user_messages(history)), summary]

@@ -1,0 +1,153 @@
+"""Config: what a person set, in the real program's key names and shapes; parsed and checked here (spec §4.7)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from refold.core.profile import Profile, Provider
+from refold.core.records import Scope
+from refold.core.truncate import policy_with_limit
+from refold.errors import ConfigError
+
+SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
+ApprovalPolicy = Literal["never", "on-request", "untrusted", "on-failure"]
+PROJECT_DOC_MAX_BYTES = 32 * 1024
+
+# Keys of the real program that look like ours but are not: no misspellings.
+FOREIGN_KEYS = frozenset({"model_reasoning_summary", "model_instructions_file", "model_supports_reasoning_summaries"})
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings; None means not set. Limits are in tokens unless the name says bytes."""
+
+    model: str | None = None
+    model_provider: str = "openai"
+    model_providers: dict[str, Provider] = {}
+    model_context_window: int | None = None
+    model_auto_compact_token_limit: int | None = None
+    model_auto_compact_token_limit_scope: Scope = "total"
+    model_reasoning_effort: str | None = None
+    model_verbosity: str | None = None
+    model_catalog_json: str | None = None  # path
+    tool_output_token_limit: int | None = None
+    compact_prompt: str | None = None
+    experimental_compact_prompt_file: str | None = None  # path
+    approval_policy: ApprovalPolicy | None = None
+    sandbox_mode: SandboxMode | None = None
+    project_doc_max_bytes: int = PROJECT_DOC_MAX_BYTES
+
+    def profile(self, facts: Profile) -> Profile:
+        """The facts about a model, after what was set here."""
+        window = self.model_context_window or facts.context_window
+        if facts.max_context_window and window:
+            window = min(window, facts.max_context_window)
+        return msgspec.structs.replace(
+            facts,
+            context_window=window,
+            auto_compact_token_limit=self.model_auto_compact_token_limit or facts.auto_compact_token_limit,
+            truncation=policy_with_limit(facts.truncation, self.tool_output_token_limit),
+            reasoning_effort=self.model_reasoning_effort or facts.reasoning_effort,
+            verbosity=self.model_verbosity or facts.verbosity,
+        )
+
+    def provider(self, environ: Mapping[str, str]) -> Provider:
+        """The provider in force. Raises ConfigError when `model_provider` names none that is defined."""
+        if self.model_provider in self.model_providers:
+            return self.model_providers[self.model_provider]
+        if self.model_provider != "openai":
+            known = ", ".join(sorted({"openai", *self.model_providers}))
+            why = f"no [model_providers.{self.model_provider}] is defined (known: {known})"
+            raise ConfigError("model_provider", why)
+        base_url = environ.get("OPENAI_BASE_URL", "").strip()
+        if not base_url:
+            return Provider()
+        name = "OpenAI" if "api.openai.com" in base_url else "openai-compatible"
+        return Provider(name=name, base_url=base_url)
+
+
+def parse_config(document: Mapping[str, Any], where: str) -> Config:
+    """Check a config document. Keys that refold does not use are ignored, misspelt ones of its own are not.
+
+    Raises ConfigError that names the key and says what to do; `where` is the file or option it came from.
+    """
+    names = Config.__struct_fields__
+    for key in document:
+        if key not in names and key not in FOREIGN_KEYS:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.88)
+            if near:
+                raise ConfigError(key, f"is not a setting; did you mean {near[0]}? ({where})")
+    known = {key: value for key, value in document.items() if key in names}
+    raw_providers = known.pop("model_providers", {})
+    values = {key: _checked(key, value, where) for key, value in known.items()}
+    config = Config(**values, model_providers=_providers(raw_providers, where))
+    _refuse_what_is_not_enforced(config, where)
+    return config
+
+
+_FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(Config)}
+
+
+def _checked(key: str, value: Any, where: str) -> Any:
+    try:
+        found = msgspec.convert(value, _FIELD_TYPES[key])
+    except msgspec.ValidationError as error:
+        raise ConfigError(key, f"{_plain(error)} ({where})") from None
+    if isinstance(found, int) and not isinstance(found, bool) and found <= 0:
+        raise ConfigError(key, f"must be above 0, not {found} ({where})")
+    return found
+
+
+def _providers(value: Any, where: str) -> dict[str, Provider]:
+    if not isinstance(value, dict):
+        raise ConfigError("model_providers", f"must be tables like [model_providers.mine] ({where})")
+    return {name: _provider(name, table, where) for name, table in value.items()}
+
+
+def _provider(name: str, table: Any, where: str) -> Provider:
+    key = f"model_providers.{name}"
+    if not isinstance(table, dict):
+        raise ConfigError(key, f"must be a table ({where})")
+    names = set(Provider.__struct_fields__) - {"id"}
+    for given in table:
+        if given not in names:
+            near = difflib.get_close_matches(given, names, n=1, cutoff=0.88)
+            if near:
+                raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
+    if not table.get("base_url"):
+        raise ConfigError(f"{key}.base_url", f"is missing: the address before /responses ({where})")
+    known = {given: value for given, value in table.items() if given in names}
+    try:
+        return msgspec.convert({"name": name, "env_key": None, **known, "id": name}, Provider)
+    except msgspec.ValidationError as error:
+        raise ConfigError(key, f"{_plain(error)} ({where})") from None
+
+
+def _plain(error: Exception) -> str:
+    """A validation error in words that a person who edits a file uses."""
+    text = str(error)
+    for technical, plain in (("`$.", "`"), (" - at `$`", ""), ("`int`", "a number"), ("`str`", "a text")):
+        text = text.replace(technical, plain)
+    return text[0].lower() + text[1:]
+
+
+def _refuse_what_is_not_enforced(config: Config, where: str) -> None:
+    """A sandbox that is promised but not built would be a lie; say so instead."""
+    if config.sandbox_mode not in (None, "danger-full-access"):
+        why = f'"{config.sandbox_mode}" is not enforced by this version; use "danger-full-access" or remove the key'
+        raise ConfigError("sandbox_mode", f"{why} ({where})")
+    if config.approval_policy not in (None, "never"):
+        why = f'"{config.approval_policy}" is not enforced by this version; use "never" or remove the key'
+        raise ConfigError("approval_policy", f"{why} ({where})")
+
+
+def with_override(document: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    """The document with `a.b.c` set to a value, other keys shared."""
+    head, _, rest = dotted.partition(".")
+    if not rest:
+        return {**document, head: value}
+    inner = document.get(head)
+    return {**document, head: with_override(inner if isinstance(inner, dict) else {}, rest, value)}

@@ -1,0 +1,146 @@
+"""Fragments: the tags around injected context, and how context is told from what a person typed (spec §7.2, §7.4).
+
+Rule 1: an item that says where it came from is believed.
+Rule 2: only an item that does not say is recognised by its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from refold.core.items import PASSTHROUGH, Item, Role, message_texts
+from refold.core.templates import template
+
+Origin: TypeAlias = Literal["typed", "injected", "summary", "hook", "model", "tool"]
+
+SUMMARY_MARK = template("summary_prefix") + "\n"  # how a summary of any generation since 2025-11 begins
+
+AGENTS_MD_HEAD = "# AGENTS.md instructions"
+NO_LONGER_APPLY = "The previously provided AGENTS.md instructions no longer apply."
+REPLACES = "These AGENTS.md instructions replace all previously provided AGENTS.md instructions.\n\n"
+
+# Kinds under which a stored item names its parts (the real program's own words).
+KIND_TYPED = "user.text"
+KIND_SUMMARY = "compaction.summary"
+KIND_PERMISSIONS = "permissions.instructions"
+KIND_AGENTS_MD = "agents_md.instructions"
+KIND_ENVIRONMENT = "environments.environment_context"
+KIND_TURN_ABORTED = "generic.turn_aborted"
+
+USER_CONTEXT_STARTS = tuple(
+    start.lower()
+    for start in (
+        AGENTS_MD_HEAD,
+        "<environment_context>",
+        "<external_",
+        "<skill>",
+        "<user_shell_command>",
+        "<turn_aborted>",
+        "<subagent_notification>",
+        "<codex_internal_context",
+        "<goal_context>",
+        "<recommended_plugins>",
+        "<user_instructions>",
+        "<hook_prompt",
+        "Warning: The maximum number of unified exec processes you can keep open is",
+        "Warning: apply_patch was requested via ",
+        "Warning: Your account was flagged for potentially high-risk cyber activity",
+    )
+)
+LONGEST_START = max(map(len, USER_CONTEXT_STARTS))
+
+DEVELOPER_CONTEXT_STARTS = (
+    "<permissions instructions>",
+    "Approved command prefix saved:",
+    "<model_switch>",
+    "<apps_instructions>",
+    "<collaboration_mode>",
+    "<multi_agent_mode>",
+    "<environments_instructions>",
+    "<git_attribution>",
+    "<plugins_instructions>",
+    "<realtime_conversation>",
+    "<skills_instructions>",
+    "<tools>",
+    "<personality_spec>",
+    "<token_budget>",
+    "<context_window>",
+    "<context_window_guidance>",
+    "<rollout_budget>",
+)
+
+
+def tagged(tag: str, body: str) -> str:
+    """`<tag>` + body + `</tag>`, with nothing added between them."""
+    return f"<{tag}>{body}</{tag}>"
+
+
+def stored_message(role: Role, parts: Sequence[tuple[str, str]], *, id: str, turn_id: str | None) -> Item:
+    """A message of (kind, text) parts as it is stored: it says itself where each part came from."""
+    about: dict[str, Any] = {} if turn_id is None else {"turn_id": turn_id}
+    return {
+        "type": "message",
+        "id": id,
+        "role": role,
+        "content": [{"type": "input_text", "text": text} for _, text in parts],
+        PASSTHROUGH: {**about, "content_item_kinds": [kind for kind, _ in parts]},
+    }
+
+
+def turn_of(item: Item) -> str | None:
+    """The turn that an item says it belongs to."""
+    about = item.get(PASSTHROUGH)
+    turn = about.get("turn_id") if isinstance(about, dict) else None
+    return turn if isinstance(turn, str) else None
+
+
+def in_turn(item: Item, turn_id: str | None) -> Item:
+    """The item, saying which turn it belongs to, unless it says so already."""
+    if turn_id is None or turn_of(item) is not None:
+        return item
+    about = item.get(PASSTHROUGH)
+    return {**item, PASSTHROUGH: {**(about if isinstance(about, dict) else {}), "turn_id": turn_id}}
+
+
+def looks_like_context(text: str) -> bool:
+    """Whether a text part of a user message begins like injected context."""
+    head = text[: LONGEST_START + 64].lstrip()[:LONGEST_START].lower()
+    return head.startswith(USER_CONTEXT_STARTS)
+
+
+def looks_like_developer_context(text: str) -> bool:
+    return text.lstrip().startswith(DEVELOPER_CONTEXT_STARTS)
+
+
+def origin_of(item: Item) -> Origin:
+    """Where an item came from: what it says itself, else what its type, role and text show."""
+    kind = item.get("type")
+    if kind != "message":
+        return "tool" if str(kind).endswith("_output") else "model"
+    role = item.get("role")
+    if role == "assistant":
+        return "model"
+    if role != "user":
+        return "injected"
+    return _stated_origin(item.get(PASSTHROUGH)) or _read_origin(item)
+
+
+def _stated_origin(passthrough: Any) -> Origin | None:
+    kinds = passthrough.get("content_item_kinds") if isinstance(passthrough, dict) else None
+    if not isinstance(kinds, list) or not kinds or "unknown" in kinds:
+        return None
+    if KIND_SUMMARY in kinds:
+        return "summary"
+    if any(str(kind).startswith("user.") for kind in kinds):
+        return "typed"
+    return "hook" if any("hook" in str(kind) for kind in kinds) else "injected"
+
+
+def _read_origin(item: Item) -> Origin:
+    texts = message_texts(item)
+    if texts and texts[0].startswith(SUMMARY_MARK):
+        return "summary"
+    if any(looks_like_context(text) for text in texts):
+        return "hook" if all(text.lstrip().lower().startswith("<hook_prompt") for text in texts) else "injected"
+    return "typed"

@@ -1,0 +1,234 @@
+"""Responses items: what they look like, questions about them, and how to make them (spec §3.1, §8.3).
+
+An item *is* its JSON object. Rule 1: nobody mutates an item; a changed item is a new dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+Item: TypeAlias = dict[str, Any]  # one JSON object of the Responses protocol; the JSON border
+Part: TypeAlias = dict[str, Any]  # one content part of an item
+Role: TypeAlias = Literal["user", "developer", "assistant", "system"]
+
+
+class TextPart(TypedDict):
+    type: Literal["input_text", "output_text"]
+    text: str
+
+
+class Message(TypedDict):
+    type: Literal["message"]
+    role: Role
+    content: list[Part]
+    id: NotRequired[str]
+    phase: NotRequired[str]
+
+
+class FunctionCall(TypedDict):
+    type: Literal["function_call"]
+    name: str
+    arguments: str  # JSON text
+    call_id: str
+    id: NotRequired[str]
+    namespace: NotRequired[str]
+
+
+class FunctionCallOutput(TypedDict):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[Part]
+    id: NotRequired[str]
+
+
+class Compaction(TypedDict):
+    type: Literal["compaction"]
+    encrypted_content: str
+    id: NotRequired[str]
+
+
+# The key under which the real program keeps turn id and kinds inside a stored item. Never sent, save to OpenAI.
+PASSTHROUGH = "internal_chat_message_metadata_passthrough"
+
+LOG_ONLY_KEYS = (PASSTHROUGH, "encrypted_function_args")  # what providers are not sent
+
+# call type -> type of the output that answers it
+OUTPUT_TYPE_OF: dict[str, str] = {
+    "function_call": "function_call_output",
+    "local_shell_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "tool_search_call": "tool_search_output",
+}
+OUTPUT_TYPES = frozenset(OUTPUT_TYPE_OF.values())
+
+# What enters history; everything else is kept in the log only (spec §3.1).
+HISTORY_TYPES = frozenset(
+    {
+        "message",
+        "agent_message",
+        "additional_tools",
+        "function_call",
+        "function_call_output",
+        "tool_search_call",
+        "tool_search_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "local_shell_call",
+        "reasoning",
+        "web_search_call",
+        "image_generation_call",
+        "compaction",
+        "compaction_summary",
+        "context_compaction",
+    }
+)
+
+# What the model itself wrote: the server's usage counts it, so the local tail starts after it (spec §1.5).
+MODEL_TYPES = frozenset(
+    {
+        "reasoning",
+        "function_call",
+        "tool_search_call",
+        "web_search_call",
+        "image_generation_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "compaction",
+        "compaction_summary",
+        "context_compaction",
+    }
+)
+
+ID_PREFIX: dict[str, str] = {
+    "message": "msg",
+    "agent_message": "amsg",
+    "reasoning": "rs",
+    "local_shell_call": "lsh",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
+    "web_search_call": "ws",
+    "image_generation_call": "ig",
+    "compaction": "cmp",
+    "compaction_summary": "cmp",
+    "context_compaction": "cmp",
+    "additional_tools": "at",
+}
+
+
+# --- questions ---------------------------------------------------------------------------------------
+
+
+def enters_history(item: Item) -> bool:
+    """Whether a recorded item becomes part of the history (spec §3.1)."""
+    return item.get("type") in HISTORY_TYPES and item.get("role") != "system"
+
+
+def is_model_generated(item: Item) -> bool:
+    """Whether the model wrote this item, so that the server's usage already counts it (spec §1.5)."""
+    kind = item.get("type")
+    return kind in MODEL_TYPES or (kind == "message" and item.get("role") == "assistant")
+
+
+def is_call(item: Item) -> bool:
+    """Whether this item asks for an output (a call whose id is null asks for none)."""
+    return item.get("type") in OUTPUT_TYPE_OF and bool(item.get("call_id"))
+
+
+def is_output(item: Item) -> bool:
+    return item.get("type") in OUTPUT_TYPES
+
+
+def answers(output: Item, call: Item) -> bool:
+    """Whether `output` is the kind of item that answers `call`, for the same call id."""
+    return output.get("type") == OUTPUT_TYPE_OF.get(call.get("type", "")) and output.get("call_id") == call.get(
+        "call_id"
+    )
+
+
+def content_parts(item: Item) -> list[Part]:
+    """The list parts of a message's content or of a list-form output; a bare string counts as one text part."""
+    body = item.get("content") if "content" in item else item.get("output")
+    if isinstance(body, str):
+        return [{"type": "input_text", "text": body}]
+    return [part for part in body if isinstance(part, dict)] if isinstance(body, list) else []
+
+
+def message_texts(item: Item) -> list[str]:
+    """The text of each text part, in order."""
+    return [part["text"] for part in content_parts(item) if isinstance(part.get("text"), str)]
+
+
+def message_text(item: Item) -> str:
+    """All text parts joined with no separator (spec §5.3)."""
+    return "".join(message_texts(item))
+
+
+# --- constructors --------------------------------------------------------------------------------------
+
+
+def message(role: Role, texts: Sequence[str], *, id: str | None = None) -> Item:
+    """A message of one text part per text; `output_text` parts for the assistant."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    item: Item = {"type": "message", "role": role, "content": [{"type": kind, "text": text} for text in texts]}
+    return item if id is None else {"type": "message", "id": id, **{k: v for k, v in item.items() if k != "type"}}
+
+
+def user_message(text: str, *, id: str | None = None) -> Item:
+    return message("user", [text], id=id)
+
+
+def function_call_output(call_id: str, output: str | list[Part], *, id: str | None = None) -> Item:
+    head: Item = {"type": "function_call_output"}
+    if id is not None:
+        head["id"] = id
+    return {**head, "call_id": call_id, "output": output}
+
+
+def output_for(call: Item, output: str | list[Part], *, id: str | None = None) -> Item:
+    """The output item of the right type for `call`."""
+    kind = OUTPUT_TYPE_OF[call["type"]]
+    if kind == "tool_search_output":
+        body: Item = {"call_id": call["call_id"], "status": "completed", "execution": "client", "tools": []}
+    else:
+        body = {"call_id": call["call_id"], "output": output}
+    return {"type": kind, **({} if id is None else {"id": id}), **body}
+
+
+def with_id(item: Item, new_id: str) -> Item:
+    """The item with an id right after its type, unless it has one."""
+    if item.get("id"):
+        return item
+    return {"type": item.get("type"), "id": new_id, **{k: v for k, v in item.items() if k not in ("type", "id")}}
+
+
+# --- spelling ------------------------------------------------------------------------------------------
+
+
+def spelled(item: Item, *, with_metadata: bool = False) -> Item:
+    """An item as a provider may be sent it: without what only the log needs, without an id that it would refuse.
+
+    `with_metadata` keeps the internal metadata, less its provenance: OpenAI takes it, others answer 400 (spec §3.6).
+    """
+    dropped = [key for key in LOG_ONLY_KEYS if key in item]
+    if "id" in item and not _is_sendable_id(item["id"]):
+        dropped.append("id")
+    if not dropped:
+        return item
+    kept = {key: value for key, value in item.items() if key not in dropped}
+    about = item.get(PASSTHROUGH)
+    if with_metadata and isinstance(about, dict):
+        kept[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
+    return kept
+
+
+def _is_sendable_id(value: Any) -> bool:
+    """Providers accept ids of the form `x_y`, both halves not empty."""
+    if not isinstance(value, str):
+        return False
+    prefix, _, rest = value.partition("_")
+    return bool(prefix and rest)

@@ -1,0 +1,143 @@
+"""Profile: the facts about a model; Provider: the facts about the service that hosts it (spec §4.1, §2.1)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from refold.core.truncate import Budget
+from refold.errors import ConfigError
+
+FALLBACK_CONTEXT_WINDOW = 272_000  # tokens; what the real program assumes of a model that it does not know
+EFFECTIVE_PERCENT = 95  # of the context window is what may be used; the rest is the provider's margin
+AUTO_COMPACT_TENTHS = 9  # compaction is due at 9/10 of the full window
+GAUGE_BASELINE = 12_000  # tokens that every session holds; the gauge does not count them
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about one model. `context_window` in tokens, None = unknown."""
+
+    slug: str
+    context_window: int | None = FALLBACK_CONTEXT_WINDOW
+    max_context_window: int | None = None
+    auto_compact_token_limit: int | None = None  # tokens; still clamped to 90 % of a known window
+    truncation: Budget = Budget("bytes", 10_000)
+    comp_hash: str | None = None
+    base_instructions: str | None = None
+    input_modalities: tuple[str, ...] = ("text", "image")
+    supports_parallel_tool_calls: bool = True
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    known: bool = True  # False: fallback facts, worth one notice
+
+    @property
+    def usable_window(self) -> int | None:
+        """Tokens that may be used: 95 % of the context window; None when it is unknown."""
+        return self.context_window * EFFECTIVE_PERCENT // 100 if self.context_window else None
+
+    @property
+    def compact_limit(self) -> int | None:
+        """Tokens at which compaction is due: as configured, at most 90 % of a known window; None = never by count."""
+        ceiling = self.context_window * AUTO_COMPACT_TENTHS // 10 if self.context_window else None
+        if self.auto_compact_token_limit is None:
+            return ceiling
+        return self.auto_compact_token_limit if ceiling is None else min(self.auto_compact_token_limit, ceiling)
+
+    def percent_left(self, used: int) -> int | None:
+        """Percent of the context window still free, 0–100; the baseline that every session holds is not counted."""
+        if not self.context_window:
+            return None
+        room = self.context_window - GAUGE_BASELINE
+        if room <= 0:
+            return 0
+        free = room - max(0, used - GAUGE_BASELINE)
+        return max(0, min(100, (200 * free + room) // (2 * room)))
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about one provider: where it answers and how patient to be with it."""
+
+    id: str = "openai"
+    name: str = "OpenAI"
+    base_url: str = "https://api.openai.com/v1"
+    env_key: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key
+    query_params: dict[str, str] = {}
+    http_headers: dict[str, str] = {}
+    env_http_headers: dict[str, str] = {}  # header name -> environment variable
+    request_max_retries: int = 4
+    stream_max_retries: int = 5
+    stream_idle_timeout_ms: int = 300_000
+    supports_websockets: bool = False
+
+    @property
+    def is_openai(self) -> bool:
+        """Only OpenAI itself is sent an item's internal metadata."""
+        return self.name == "OpenAI"
+
+
+_TOKENS_10K = Budget("tokens", 10_000)
+_BYTES_10K = Budget("bytes", 10_000)
+
+KNOWN_MODELS: dict[str, Profile] = {
+    profile.slug: profile
+    for profile in (
+        Profile(slug="gpt-5.6", truncation=_TOKENS_10K),
+        Profile(slug="gpt-5.5", truncation=_TOKENS_10K),
+        Profile(slug="gpt-5.4", truncation=_TOKENS_10K),
+        Profile(slug="gpt-5.4-mini", truncation=_TOKENS_10K),
+        Profile(slug="codex-auto-review", truncation=_TOKENS_10K),
+        Profile(slug="gpt-5.2", truncation=_BYTES_10K),
+        Profile(slug="gpt-5.2-codex", truncation=_BYTES_10K),
+    )
+}
+
+
+def profile_for(slug: str, catalog: dict[str, Profile] | None = None) -> Profile:
+    """The facts about a model: the catalogue's, the built-in table's, or fallback facts with `known` false."""
+    if catalog and slug in catalog:
+        return catalog[slug]
+    return KNOWN_MODELS.get(slug) or Profile(slug=slug, known=False)
+
+
+def parse_catalog(document: Any, where: str) -> dict[str, Profile]:
+    """A `model_catalog_json` document `{"models": [{slug, context_window, …}]}` as profiles by slug.
+
+    Raises ConfigError naming `where` and the model that is wrong.
+    """
+    models = document.get("models") if isinstance(document, dict) else None
+    if not isinstance(models, list):
+        raise ConfigError("model_catalog_json", f'{where} must hold {{"models": [...]}}')
+    profiles = (_catalog_profile(entry, where) for entry in models)
+    return {profile.slug: profile for profile in profiles}
+
+
+def _catalog_profile(entry: Any, where: str) -> Profile:
+    if not isinstance(entry, dict) or not isinstance(entry.get("slug"), str):
+        raise ConfigError("model_catalog_json", f"{where}: a model has no slug")
+    slug = entry["slug"]
+
+    def tokens(key: str) -> int | None:
+        value = entry.get(key)
+        if value is None or value == 0:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ConfigError("model_catalog_json", f"{where}: {slug}.{key} must be a number of tokens, not {value!r}")
+        return value
+
+    policy = entry.get("truncation_policy") or {"mode": "bytes", "limit": 10_000}
+    mode: Literal["bytes", "tokens"] = "tokens" if policy.get("mode") == "tokens" else "bytes"
+    largest = tokens("max_context_window")
+    return Profile(
+        slug=slug,
+        context_window=tokens("context_window") or largest,
+        max_context_window=largest,
+        auto_compact_token_limit=tokens("auto_compact_token_limit"),
+        truncation=Budget(mode, int(policy.get("limit", 10_000))),
+        comp_hash=entry.get("comp_hash"),
+        base_instructions=entry.get("base_instructions"),
+        input_modalities=tuple(entry.get("input_modalities") or ("text", "image")),
+        supports_parallel_tool_calls=bool(entry.get("supports_parallel_tool_calls", True)),
+        reasoning_effort=entry.get("default_reasoning_level") or entry.get("reasoning_effort"),
+        verbosity=entry.get("default_verbosity") if entry.get("support_verbosity") else None,
+    )

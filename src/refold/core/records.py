@@ -1,0 +1,176 @@
+"""Records: the facts that a session's log states, past tense, one line each (spec §8, docs/rollout.md).
+
+Rule 1: only these change a Thread. Rule 2: what this version does not know is kept whole (LineKept, EventKept).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from refold.core.items import Item
+from refold.core.usage import Usage
+
+JSON: TypeAlias = dict[str, Any]
+Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
+Phase: TypeAlias = Literal["pre_turn", "mid_turn", "standalone_turn"]
+Scope: TypeAlias = Literal["total", "body_after_prefix"]
+Reason: TypeAlias = Literal["context_limit", "user_requested"]
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The stretch of a thread between two compactions: its number from 0, and its own id."""
+
+    number: int = 0
+    id: str | None = None
+    first_id: str | None = None
+    previous_id: str | None = None
+
+    def next(self, new_id: str) -> Window:
+        return Window(self.number + 1, new_id, self.first_id or self.id, self.id)
+
+
+class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """The session's identity; the first one in a file is the file's own, later ones are copied ancestry."""
+
+    thread_id: str
+    timestamp: str  # UTC, RFC 3339 with milliseconds
+    cwd: str
+    provider: str = ""
+    base_instructions: str | None = None
+    window_id: str | None = None
+    forked_from: str | None = None
+    history_mode: str = "legacy"
+    payload: JSON = {}  # the line's payload as it stood, for keys this version does not know
+
+
+class TurnStarted(msgspec.Struct, frozen=True):
+    turn_id: str
+    started_at: int = 0  # seconds since 1970
+    context_window: int | None = None  # usable tokens
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
+    turn_id: str | None
+    outcome: Outcome
+    last_message: str | None = None
+    error: str | None = None
+    started_at: int = 0
+    completed_at: int = 0
+    duration_ms: int = 0
+
+
+class ItemRecorded(msgspec.Struct, frozen=True):
+    """One Responses item; `limit` is the recording budget in tokens that a tool output was cut to, if it was."""
+
+    item: Item
+    limit: int | None = None
+    metadata: JSON | None = None  # a foreign line's `metadata` sibling, kept
+
+
+class UsageCounted(msgspec.Struct, frozen=True):
+    """What the context holds now (`last`) and what the session has used so far (`total`), in tokens."""
+
+    last: Usage
+    total: Usage
+    context_window: int | None = None
+
+
+class WorldObserved(msgspec.Struct, frozen=True):
+    """What the model was last told of its surroundings: a full snapshot, or an RFC 7386 merge patch."""
+
+    full: bool
+    state: JSON
+
+
+class SettingsApplied(msgspec.Struct, frozen=True):
+    """A turn's settings (`turn_context`), as the line's payload: turn_id, cwd, model, policies, …"""
+
+    settings: JSON
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint. With `history` it is sufficient alone: nothing before it is needed to go on.
+
+    `origins` and `addresses` run beside `history`; `world` and `settings` are the baseline and turn context in force.
+    """
+
+    message: str
+    history: tuple[Item, ...] | None
+    window: Window | None = None
+    addresses: tuple[str, ...] = ()
+    world: JSON | None = None
+    settings: JSON | None = None
+    facts: JSON = {}  # method, trigger, reason, phase, tokens before and after
+    response_id: str | None = None
+    payload: JSON = {}  # a foreign checkpoint's other keys, kept
+
+
+class RolledBack(msgspec.Struct, frozen=True):
+    """The last `turns` user turns no longer count (legacy files of the real program)."""
+
+    turns: int
+
+
+class SteerQueued(msgspec.Struct, frozen=True):
+    """A message that waits for the next sampling; it becomes the item with this id."""
+
+    item_id: str
+    text: str
+
+
+class CompactionAttempted(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a summary: what it cost and how it ended. It never changes the history."""
+
+    method: str
+    outcome: str  # "completed", or one line that says what went wrong
+    dropped: int = 0  # history items left out of this attempt so that it fits
+    usage: Usage | None = None
+    response_id: str | None = None
+
+
+class EventKept(msgspec.Struct, frozen=True):
+    """An event line that changes nothing: mirrors for the real program, progress, kinds this version does not know."""
+
+    payload: JSON
+
+
+class LineKept(msgspec.Struct, frozen=True):
+    """A line of a type that this version does not know, kept whole."""
+
+    type: str
+    payload: Any
+
+
+class LineDamaged(msgspec.Struct, frozen=True):
+    """A line that is not a JSON object; `why` says what is wrong with it."""
+
+    why: str
+
+
+Record: TypeAlias = (
+    SessionStarted
+    | TurnStarted
+    | TurnEnded
+    | ItemRecorded
+    | UsageCounted
+    | WorldObserved
+    | SettingsApplied
+    | Compacted
+    | RolledBack
+    | SteerQueued
+    | CompactionAttempted
+    | EventKept
+    | LineKept
+    | LineDamaged
+)
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A record where it stands: `ordinal` is the line's own number, or its line number where it has none."""
+
+    ordinal: int
+    record: Record
+    timestamp: str = ""
+    warning: str | None = None

@@ -1,0 +1,171 @@
+"""Thread: the state that folding a session's records gives.
+
+Rule 1: only `apply` changes a Thread, and only records go in.
+Rule 2: live session, resume, fork and every view use this one fold.
+Rule 3: a checkpoint with a history is sufficient alone; what stood before it no longer matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from refold.core.compaction.replacement import rebuild_from_summary
+from refold.core.history import Entry, drop_user_turns, entry
+from refold.core.items import enters_history
+from refold.core.records import (
+    JSON,
+    Compacted,
+    CompactionAttempted,
+    ItemRecorded,
+    Line,
+    Record,
+    RolledBack,
+    SessionStarted,
+    SettingsApplied,
+    SteerQueued,
+    TurnEnded,
+    TurnStarted,
+    UsageCounted,
+    Window,
+    WorldObserved,
+)
+from refold.core.tokens import estimate
+from refold.core.usage import Usage
+from refold.core.world import merge_patch
+
+
+class Thread:
+    """A session's memory. Mutable, because it grows by one entry thousands of times; see Rule 1."""
+
+    def __init__(self) -> None:
+        self.meta: SessionStarted | None = None
+        self.history: list[Entry] = []
+        self.window = Window()
+        self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
+        self.window_prefix: int | None = None  # total tokens of the window's first response
+        self.total_usage = Usage()  # everything that this session has used
+        self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
+        self.settings: JSON | None = None  # the newest turn context
+        self.open_turn: str | None = None
+        self.turns = 0
+        self.compactions = 0
+        self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
+        self.next_ordinal = 0
+
+    @property
+    def id(self) -> str:
+        return self.meta.thread_id if self.meta else ""
+
+    @property
+    def base_instructions(self) -> str | None:
+        return self.meta.base_instructions if self.meta else None
+
+    @classmethod
+    def replay(cls, lines: Iterable[Line]) -> Thread:
+        """Fold a log. Checkpoints inside turns that were rolled back later do not count (spec §8.7)."""
+        log = list(lines)
+        ignored = _rolled_back(log)
+        thread = cls()
+        for index, line in enumerate(log):
+            if index in ignored:
+                thread.next_ordinal = max(thread.next_ordinal, line.ordinal + 1)
+            else:
+                thread.apply(line.record, line.ordinal)
+        return thread
+
+    def apply(self, record: Record, ordinal: int) -> None:
+        """Fold one record, which stands at `ordinal` in this thread's log."""
+        self.next_ordinal = max(self.next_ordinal, ordinal + 1)
+        match record:
+            case ItemRecorded(item=item):
+                self.steers.pop(str(item.get("id")), None)
+                if enters_history(item):
+                    self.history.append(entry(item, f"{self.id}:{ordinal}", self.open_turn))
+            case UsageCounted(last=last, total=total):
+                self.last_usage, self.total_usage = last, total
+                if self.window_prefix is None and last.input_tokens:
+                    self.window_prefix = last.total_tokens
+            case TurnStarted(turn_id=turn_id):
+                self.open_turn = turn_id
+                self.turns += 1
+            case TurnEnded():
+                self.open_turn = None
+            case SettingsApplied(settings=settings):
+                self.settings = settings
+            case WorldObserved(full=full, state=state):
+                self.world = state if full else merge_patch(self.world, state)
+            case Compacted():
+                self._install(record, ordinal)
+            case CompactionAttempted(usage=usage):
+                self.total_usage = self.total_usage + (usage or Usage())
+            case SteerQueued(item_id=item_id, text=text):
+                self.steers[item_id] = text
+            case RolledBack(turns=turns):
+                self.history = drop_user_turns(self.history, turns)
+                self.last_usage = self._estimated()
+            case SessionStarted() if self.meta is None:
+                self.meta = record
+                self.window = Window(0, record.window_id, record.window_id)
+            case _:
+                pass  # kept in the log, changes nothing
+
+    def _install(self, record: Compacted, ordinal: int) -> None:
+        here = f"{self.id}:{ordinal}"
+        if record.history is None:  # 2025: only the summary was written
+            self.history = [entry(item, here) for item in rebuild_from_summary(self.history, record.message)]
+        else:
+            known = record.addresses if len(record.addresses) == len(record.history) else ()
+            self.history = [
+                entry(item, known[index] if known else here)
+                for index, item in enumerate(record.history)
+                if enters_history(item)
+            ]
+        self.window = record.window or self.window.next("")
+        self.window_prefix = None
+        self.world = record.world
+        self.settings = record.settings or self.settings
+        self.last_usage = self._estimated()
+        if record.facts.get("method") != "fork":
+            self.compactions += 1
+
+    def _estimated(self) -> Usage:
+        return Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
+
+
+def _rolled_back(log: list[Line]) -> set[int]:
+    """Indexes of checkpoints, worlds and settings in segments that a later rollback undid."""
+    if not any(isinstance(line.record, RolledBack) for line in log):
+        return set()
+    ignored: set[int] = set()
+    segments: list[list[int]] = [[]]  # per user turn: the indexes to ignore if it is undone
+    for index, line in enumerate(log):
+        match line.record:
+            case TurnStarted():
+                segments.append([])
+            case Compacted() | WorldObserved() | SettingsApplied():
+                segments[-1].append(index)
+            case RolledBack(turns=turns):
+                for _ in range(min(turns, len(segments) - 1)):
+                    ignored.update(segments.pop())
+            case _:
+                pass
+    return ignored
+
+
+def same_state(one: Thread, other: Thread) -> bool:
+    """Whether two threads hold the same memory (used to prove live == resumed == replayed)."""
+    return _state(one) == _state(other)
+
+
+def _state(thread: Thread) -> dict[str, Any]:
+    return {
+        "id": thread.id,
+        "history": [(e.item, e.origin, e.address, e.turn_id) for e in thread.history],
+        "window": thread.window,
+        "usage": (thread.last_usage, thread.window_prefix, thread.total_usage),
+        "world": thread.world,
+        "settings": thread.settings,
+        "turn": (thread.open_turn, thread.turns, thread.compactions),
+        "steers": thread.steers,
+    }

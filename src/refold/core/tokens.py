@@ -1,0 +1,94 @@
+"""Tokens: what an item costs, estimated from sizes that are measured once (spec §1, oracle §4–5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from refold.core.items import Item, Part
+from refold.core.truncate import tokens_for
+
+IMAGE_BYTES = 7_373  # what one image costs, as bytes of text; its base64 length says nothing
+BLOB_DIVISOR = 3  # encrypted content: a third of its length counts as bytes, so ceil(len / 12) tokens
+INLINE_IMAGE = re.compile(r"data:image/[^,]*;base64,", re.IGNORECASE)
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """Bytes of an item that a model will see: text, images at their fixed cost, encrypted content at a third."""
+
+    text: int = 0
+    image: int = 0
+    blob: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return tokens_for(self.text + self.image + -(-self.blob // BLOB_DIVISOR))
+
+
+def utf8_len(text: str) -> int:
+    """Bytes of a text in UTF-8; half a surrogate pair counts as the replacement character that will be sent."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def measure(item: Item) -> Sizes:
+    """The sizes of one item (spec §1.2 second generation, as the recorded totals show)."""
+    match item.get("type"):
+        case "message" | "agent_message":
+            return _measure_body(item.get("content"))
+        case "function_call" | "custom_tool_call":
+            return Sizes(text=_lengths(item, "name", "namespace", "arguments", "input"))
+        case "function_call_output" | "custom_tool_call_output":
+            body = _measure_body(item.get("output"))
+            return Sizes(body.text + _lengths(item, "call_id", "name", "namespace"), body.image, body.blob)
+        case "reasoning" | "compaction" | "compaction_summary" | "context_compaction":
+            return Sizes(blob=_lengths(item, "encrypted_content"))
+        case "image_generation_call":
+            return Sizes(text=_lengths(item, "revised_prompt"), image=IMAGE_BYTES if item.get("result") else 0)
+        case _:
+            return Sizes(text=utf8_len(msgspec.json.encode(item).decode()))
+
+
+def estimate(sizes: Iterable[Sizes], base_instructions: str | None) -> int:
+    """Tokens of a whole context: ceil(base bytes / 4) plus each item's; tool schemas are never counted (spec §1.4)."""
+    return tokens_for(utf8_len(base_instructions or "")) + sum(size.tokens for size in sizes)
+
+
+def _lengths(item: Item, *keys: str) -> int:
+    total = 0
+    for key in keys:
+        value = item.get(key)
+        if isinstance(value, str):
+            total += utf8_len(value)
+        elif value is not None and key in ("arguments", "input"):
+            total += len(msgspec.json.encode(value))
+    return total
+
+
+def _measure_body(body: Any) -> Sizes:
+    if isinstance(body, str):
+        return Sizes(text=utf8_len(body))
+    if not isinstance(body, list):
+        return Sizes()
+    text = image = blob = 0
+    for part in body:
+        if isinstance(part, dict):
+            size = _measure_part(part)
+            text, image, blob = text + size.text, image + size.image, blob + size.blob
+    return Sizes(text, image, blob)
+
+
+def _measure_part(part: Part) -> Sizes:
+    if isinstance(part.get("text"), str):
+        return Sizes(text=utf8_len(part["text"]))
+    match part.get("type"):
+        case "input_image":
+            url = str(part.get("image_url") or "")
+            head = INLINE_IMAGE.match(url[:256])
+            return Sizes(image=IMAGE_BYTES, text=head.end()) if head else Sizes(text=utf8_len(url))
+        case "encrypted_content":
+            return Sizes(text=-(-_lengths(part, "encrypted_content") * 9 // 16))
+        case _:
+            return Sizes(text=sum(utf8_len(value) for value in part.values() if isinstance(value, str)))

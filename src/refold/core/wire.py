@@ -1,0 +1,130 @@
+"""Wire: Prompt + provider + profile → request bytes, each entry encoded once (spec §9.1, oracle §2).
+
+Rule 1: an entry's bytes are the same in every request, so a request only grows at its end and prompt caches hit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from refold.core.history import Entry
+from refold.core.items import message, spelled
+from refold.core.jsonio import dump
+from refold.core.profile import Profile, Provider
+from refold.core.prompt import Prompt
+
+BASE_NAMESPACE = uuid.NAMESPACE_OID  # of the base instructions' id: constant for a thread
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, ready to send: the body is head + parts joined by commas + tail; headers are name → value."""
+
+    head: bytes
+    parts: tuple[bytes, ...]
+    tail: bytes
+    headers: dict[str, str] = {}
+
+    def body(self) -> bytes:
+        """The whole JSON body."""
+        return b"".join((self.head, b",".join(self.parts), self.tail))
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: ids that a provider may use for caching and tracing."""
+
+    thread_id: str
+    turn_id: str | None = None
+    window_number: int = 0
+    request_kind: str = "turn"  # "turn" or "compaction"
+
+
+class Wire:
+    """Spells prompts for one provider and profile. Mutable: it remembers each entry's bytes."""
+
+    def __init__(self, provider: Provider, profile: Profile) -> None:
+        self.provider = provider
+        self.profile = profile
+        self.encodes = 0  # how many items were encoded, for tests that count
+        self._bytes: dict[Entry, bytes] = {}
+
+    def request(self, prompt: Prompt, identity: Identity) -> Request:
+        """The request for one sampling. Body keys stand in the real program's order."""
+        parts: list[bytes] = []
+        if prompt.base_instructions:
+            base_id = f"msg_{uuid.uuid5(BASE_NAMESPACE, identity.thread_id)}"
+            parts.append(dump(message("developer", [prompt.base_instructions], id=base_id)))
+        parts.extend(self._entry_bytes(entry) for entry in prompt.entries)
+        self._forget(prompt.entries)
+        head = b'{"model":' + dump(self.profile.slug) + b',"stream":true,"input":['
+        tail = dump(self._settings(prompt, identity))
+        return Request(head=head, parts=tuple(parts), tail=b"]," + tail[1:], headers=_headers(identity))
+
+    def _entry_bytes(self, entry: Entry) -> bytes:
+        encoded = self._bytes.get(entry)
+        if encoded is None:
+            self.encodes += 1
+            encoded = self._bytes[entry] = dump(spelled(entry.item, with_metadata=self.provider.is_openai))
+        return encoded
+
+    def _forget(self, entries: tuple[Entry, ...]) -> None:
+        """Drop the bytes of entries that a compaction took out, once they are the larger part."""
+        if len(self._bytes) > 2 * len(entries) + 64:
+            self._bytes = {entry: self._bytes[entry] for entry in entries}
+
+    def _settings(self, prompt: Prompt, identity: Identity) -> dict[str, Any]:
+        effort = self.profile.reasoning_effort
+        text: dict[str, Any] = {}
+        if self.profile.verbosity:
+            text["verbosity"] = self.profile.verbosity
+        if prompt.output_schema is not None:
+            schema = {"type": "json_schema", "strict": True, "schema": prompt.output_schema}
+            text["format"] = {**schema, "name": "codex_output_schema"}
+        return {
+            "tools": list(prompt.tools),
+            "tool_choice": "auto",
+            "parallel_tool_calls": prompt.parallel_tool_calls,
+            "reasoning": {"effort": effort} if effort else {},
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "prompt_cache_key": identity.thread_id,
+            **({"text": text} if text else {}),
+            "client_metadata": _metadata(identity),
+        }
+
+
+def _metadata(identity: Identity) -> dict[str, str]:
+    window = f"{identity.thread_id}:{identity.window_number}"
+    turn = {"turn_id": identity.turn_id} if identity.turn_id else {}
+    return {
+        "session_id": identity.thread_id,
+        "thread_id": identity.thread_id,
+        "x-codex-window-id": window,
+        **turn,
+        "x-codex-turn-metadata": dump(_turn_metadata(identity, window)).decode(),
+    }
+
+
+def _turn_metadata(identity: Identity, window: str) -> dict[str, Any]:
+    return {
+        "session_id": identity.thread_id,
+        "thread_id": identity.thread_id,
+        "turn_id": identity.turn_id,
+        "window_id": window,
+        "window_number": identity.window_number,
+        "request_kind": identity.request_kind,
+    }
+
+
+def _headers(identity: Identity) -> dict[str, str]:
+    window = f"{identity.thread_id}:{identity.window_number}"
+    return {
+        "x-codex-window-id": window,
+        "x-codex-turn-metadata": dump(_turn_metadata(identity, window)).decode(),
+        "x-client-request-id": identity.thread_id,
+        "session-id": identity.thread_id,
+        "thread-id": identity.thread_id,
+        "originator": "refold",
+    }

@@ -1,0 +1,189 @@
+"""World: the rules and surroundings in force, rendered whole or by difference (spec §7, oracle §8).
+
+A world is a snapshot of plain JSON per section, in the shapes of the real program, and the full text of each section.
+Rule 1: rendering is a pure function of two snapshots. Rule 2: the order of sections is the order in SECTIONS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+import msgspec
+
+from refold.core.fragments import (
+    AGENTS_MD_HEAD,
+    KIND_AGENTS_MD,
+    KIND_ENVIRONMENT,
+    KIND_PERMISSIONS,
+    NO_LONGER_APPLY,
+    REPLACES,
+    stored_message,
+    tagged,
+)
+from refold.core.items import Item, Role
+from refold.core.records import JSON
+from refold.core.templates import template
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """One rendered message part of injected context."""
+
+    role: Role
+    kind: str
+    text: str
+
+
+class World(msgspec.Struct, frozen=True):
+    """What is in force now: a snapshot by section id, and texts that a snapshot only holds a hash of."""
+
+    state: JSON
+    texts: dict[str, str] = {}
+
+
+# --- sections: what is in force ------------------------------------------------------------------------------
+
+
+def permissions_text(sandbox_mode: str, approval_policy: str) -> str:
+    """The body of the permissions section: one sentence or three for each setting."""
+    names = (f"permissions_sandbox_{sandbox_mode}", f"permissions_approval_{approval_policy}")
+    return "\n" + "".join(template(name.replace("-", "_")) for name in names)
+
+
+def environment_state(*, cwd: str, shell: str, date: str, timezone: str, sandbox_mode: str) -> JSON:
+    """The environment's snapshot: working directory, shell, local date (YYYY-MM-DD), time zone, file system rights."""
+    profile = {"danger-full-access": ("disabled", "unrestricted")}.get(sandbox_mode, (sandbox_mode, sandbox_mode))
+    root = f"<workspace_roots><root>{escape(cwd, quote=False)}</root></workspace_roots>"
+    rights = f'<permission_profile type="{profile[0]}"><file_system type="{profile[1]}" /></permission_profile>'
+    return {
+        "environments": {"local": {"cwd": cwd, "status": "available", "shell": shell}},
+        "current_date": date,
+        "timezone": timezone,
+        "filesystem": f"<filesystem>{root}{rights}</filesystem>",
+    }
+
+
+def make_world(*, permissions: str, environment: JSON, agents_md: JSON) -> World:
+    """The world of three sections; `agents_md` is `{}` or `{"directory", "text"}`."""
+    digest = fragment_hash("developer", _permissions_fragment(permissions))
+    state: JSON = {
+        "agents_md": agents_md,
+        "environments": environment,
+        "permissions": {"instructions": digest, "approved_command_prefixes": []},
+    }
+    return World(state, {"permissions": permissions})
+
+
+def fragment_hash(role: str, text: str) -> str:
+    """The real program's hash of a fragment (spec §7.3), so that it sees whether ours changed."""
+    digest = hashlib.sha1(b"codex-world-state-fragment-v1\0", usedforsecurity=False)
+    for part in (role, text.replace("\r\n", "\n")):
+        encoded = part.encode("utf-8", "replace")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()
+
+
+# --- rendering -------------------------------------------------------------------------------------------------
+
+
+def _permissions_fragment(text: str) -> str:
+    return f"<permissions instructions>{text}</permissions instructions>"
+
+
+def _render_permissions(world: World, before: Any) -> Fragment | None:
+    return Fragment("developer", KIND_PERMISSIONS, _permissions_fragment(world.texts.get("permissions", "")))
+
+
+def _render_agents_md(world: World, before: Any) -> Fragment | None:
+    now: JSON = world.state["agents_md"]
+    had = isinstance(before, dict) and bool(before.get("text"))
+    if not now.get("text"):
+        gone = f"{AGENTS_MD_HEAD}\n\n<INSTRUCTIONS>\n{NO_LONGER_APPLY}\n</INSTRUCTIONS>"
+        return Fragment("user", KIND_AGENTS_MD, gone) if had else None
+    text = (REPLACES if had else "") + now["text"]
+    head = f"{AGENTS_MD_HEAD} for {now['directory']}"
+    return Fragment("user", KIND_AGENTS_MD, f"{head}\n\n<INSTRUCTIONS>\n{text}\n</INSTRUCTIONS>")
+
+
+def _render_environment(world: World, before: Any) -> Fragment | None:
+    now: JSON = world.state["environments"]
+    local: Mapping[str, str] = now["environments"]["local"]
+    lines = [
+        f"  <cwd>{escape(local['cwd'], quote=False)}</cwd>",
+        f"  <shell>{escape(local['shell'], quote=False)}</shell>",
+        f"  <current_date>{now['current_date']}</current_date>",
+        f"  <timezone>{now['timezone']}</timezone>",
+        f"  {now['filesystem']}",
+    ]
+    return Fragment("user", KIND_ENVIRONMENT, tagged("environment_context", "\n" + "\n".join(lines) + "\n"))
+
+
+# Developer sections stand in one message, user sections in the next; inside each, this order.
+SECTIONS: dict[str, Callable[[World, Any], Fragment | None]] = {
+    "permissions": _render_permissions,
+    "agents_md": _render_agents_md,
+    "environments": _render_environment,
+}
+
+
+def render(world: World, baseline: JSON | None) -> list[Fragment]:
+    """What the model must be told: everything when `baseline` is None, else each section that changed since."""
+    fragments: list[Fragment] = []
+    for name, render_section in SECTIONS.items():
+        before = None if baseline is None else baseline.get(name)
+        if baseline is None or not _same(name, before, world.state[name]):
+            fragment = render_section(world, before)
+            if fragment is not None:
+                fragments.append(fragment)
+    return fragments
+
+
+def _same(name: str, before: Any, now: Any) -> bool:
+    if name == "agents_md" and now != before:  # no file now and none before: nothing to say
+        return not now.get("text") and not (isinstance(before, dict) and before.get("text"))
+    return before == now
+
+
+def messages(fragments: list[Fragment], ids: list[str], turn_id: str | None) -> list[Item]:
+    """Fragments as stored messages: neighbours of one role share a message; `ids` are used in order."""
+    groups: list[tuple[Role, list[tuple[str, str]]]] = []
+    for fragment in fragments:
+        if groups and groups[-1][0] == fragment.role:
+            groups[-1][1].append((fragment.kind, fragment.text))
+        else:
+            groups.append((fragment.role, [(fragment.kind, fragment.text)]))
+    return [
+        stored_message(role, parts, id=item_id, turn_id=turn_id)
+        for (role, parts), item_id in zip(groups, ids, strict=False)
+    ]
+
+
+# --- RFC 7386 ----------------------------------------------------------------------------------------------------
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """The target with a merge patch applied: null deletes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def diff_patch(before: Any, after: Any) -> Any:
+    """The merge patch that turns `before` into `after`; {} when they are equal."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return after
+    patch: JSON = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        if key not in before:
+            patch[key] = value
+        elif before[key] != value:
+            patch[key] = diff_patch(before[key], value)
+    return patch

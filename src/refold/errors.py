@@ -1,0 +1,147 @@
+"""Every exception of refold, one hierarchy, named by who must act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RefoldError(Exception):
+    """What every refold exception is; its text is one line that names the thing and the number."""
+
+
+# --- the model or its provider must answer better -------------------------------------------------
+
+
+class ModelError(RefoldError):
+    """A sampling request did not give a usable response."""
+
+
+class ModelUnavailable(ModelError):
+    """The provider cannot answer now; asking again may help.
+
+    `retry_after` is the wait in seconds that the provider asked for, or None.
+    `request_level` is true when the request was refused before a stream began.
+    `retryable` is false when waiting a little cannot help (a quota that resets in hours).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        status: int | None = None,
+        request_level: bool = False,
+        retryable: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.status = status
+        self.request_level = request_level
+        self.retryable = retryable
+
+
+class BadModelStream(ModelUnavailable):
+    """The event stream broke, stalled or ended without `response.completed`; asking again may help."""
+
+
+class ContextWindowExceeded(ModelError):
+    """The input does not fit; `limit` is the model's true context window in tokens when the provider told it."""
+
+    def __init__(self, message: str, *, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class ModelRefused(ModelError):
+    """The provider refused the request as it is; the same request will be refused again."""
+
+    def __init__(self, message: str, *, status: int | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class ResponseIncomplete(ModelError):
+    """The response ended in order but unfinished (`max_output_tokens`, `content_filter`, …); not retried.
+
+    `usage` is what it cost all the same (a core.usage.Usage), or None when the provider did not say.
+    """
+
+    def __init__(self, reason: str, *, usage: Any = None) -> None:
+        super().__init__(f"Incomplete response returned, reason: {reason}")
+        self.reason = reason
+        self.usage = usage
+
+
+# --- compaction ------------------------------------------------------------------------------------
+
+
+class CompactionFailed(RefoldError):
+    """No method gave a usable replacement; the thread is untouched."""
+
+
+class CompactionMadeNoRoom(RefoldError):
+    """A compaction succeeded but the context is still at or above the limit (all numbers are tokens)."""
+
+    def __init__(self, before: int, after: int, limit: int) -> None:
+        super().__init__(f"compaction made no room: {before:,} tokens before, {after:,} after, the limit is {limit:,}")
+        self.before = before
+        self.after = after
+        self.limit = limit
+
+
+# --- a tool must be called differently --------------------------------------------------------------
+
+
+class ToolFailed(RefoldError):
+    """A tool could not do what was asked; its text becomes the output that the model reads."""
+
+
+# --- the file must be looked at ----------------------------------------------------------------------
+
+
+class RolloutError(RefoldError):
+    """A rollout could not be read or written."""
+
+
+class RolloutNotFound(RolloutError):
+    """No rollout has this id or path."""
+
+
+class RolloutCorrupt(RolloutError):
+    """A rollout cannot be understood; `line` counts from 1, None when the whole file is meant."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class RolloutLocked(RolloutError):
+    """Another process writes this session; `owner` is its process id when it is known."""
+
+    def __init__(self, message: str, *, owner: int | None = None) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+# --- the user's settings must change -----------------------------------------------------------------
+
+
+class ConfigError(RefoldError):
+    """A setting is wrong: `key` names it, `why` says what to do."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key}: {why}")
+        self.key = key
+        self.why = why
+
+
+# --- the caller must wait or stop ----------------------------------------------------------------------
+
+
+class SessionBusy(RefoldError):
+    """A turn is running; steer it, interrupt it, or wait for it."""
+
+
+class SessionClosed(RefoldError):
+    """The session was closed; resume it to go on."""

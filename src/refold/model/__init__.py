@@ -1,0 +1,108 @@
+"""EDGE, network: models. A Model takes a Request's bytes and gives back what the provider streams.
+
+Public names: Model (protocol), the model events, ResponsesModel (HTTP + SSE), ScriptedModel (no network).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from refold.core.items import Item
+from refold.core.profile import Profile, Provider
+from refold.core.usage import Usage
+from refold.core.wire import Request
+
+if TYPE_CHECKING:
+    from refold.model.responses import ResponsesModel
+    from refold.model.scripted import ScriptedModel
+
+__all__ = [
+    "Completed",
+    "ItemDone",
+    "ItemStarted",
+    "Model",
+    "ModelEvent",
+    "ReasoningDelta",
+    "ResponseStarted",
+    "ResponsesModel",
+    "ScriptedModel",
+    "TextDelta",
+]
+
+
+class ResponseStarted(msgspec.Struct, frozen=True):
+    """The provider accepted the request (`response.created`)."""
+
+    response_id: str | None = None
+
+
+class ItemStarted(msgspec.Struct, frozen=True):
+    """An output item began (`response.output_item.added`); a preview, not yet a fact."""
+
+    item: Item
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """More text of the assistant message `item_id`."""
+
+    item_id: str
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True):
+    """More text of the reasoning summary `item_id`."""
+
+    item_id: str
+    text: str
+
+
+class ItemDone(msgspec.Struct, frozen=True):
+    """One finished output item (`response.output_item.done`)."""
+
+    item: Item
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The response is complete; always the last event. `end_turn` None means the provider did not say."""
+
+    response_id: str | None = None
+    usage: Usage | None = None
+    end_turn: bool | None = None
+
+
+ModelEvent: TypeAlias = ResponseStarted | ItemStarted | TextDelta | ReasoningDelta | ItemDone | Completed
+
+
+class Model(Protocol):
+    """The thing that answers.
+
+    `sample` streams events and ends with exactly one Completed, or raises a ModelError:
+    ModelUnavailable (retryable, with the provider's wait), BadModelStream (the stream broke), ContextWindowExceeded,
+    ModelRefused, ResponseIncomplete. It never retries by itself; the session decides.
+    Closing the iterator early closes the connection.
+    """
+
+    @property
+    def profile(self) -> Profile: ...
+
+    @property
+    def provider(self) -> Provider: ...
+
+    def sample(self, request: Request) -> AsyncIterator[ModelEvent]: ...
+
+    async def close(self) -> None: ...
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ResponsesModel":
+        from refold.model.responses import ResponsesModel
+
+        return ResponsesModel
+    if name == "ScriptedModel":
+        from refold.model.scripted import ScriptedModel
+
+        return ScriptedModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,104 @@
+"""Events: what a turn tells while it runs: the records it writes, and previews that change nothing.
+
+A record (`ItemRecorded`, `TurnStarted`, `Compacted`, …) is published after it is in the log and in memory. The rest are
+defined here; a preview ends in its item's record or in PreviewDropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from refold.core.items import Item
+from refold.core.records import Phase, Reason, Record
+
+
+class TextPreview(msgspec.Struct, frozen=True):
+    """More text of the answer that item `item_id` will hold."""
+
+    item_id: str
+    text: str
+
+
+class ReasoningPreview(msgspec.Struct, frozen=True):
+    """More text of a reasoning summary."""
+
+    item_id: str
+    text: str
+
+
+class PreviewDropped(msgspec.Struct, frozen=True):
+    """The previews since the last record came from an attempt that broke; nothing of them was kept."""
+
+
+class SamplingStarted(msgspec.Struct, frozen=True):
+    """A request goes out: how many items, about how many tokens, how many bytes."""
+
+    kind: Literal["turn", "compaction"]
+    items: int
+    tokens: int
+    bytes: int
+
+
+class ToolStarted(msgspec.Struct, frozen=True):
+    """A call is being run; its arguments as decoded JSON where they are an object."""
+
+    call: Item
+
+
+class ToolEnded(msgspec.Struct, frozen=True):
+    """A call has its result; `details` is the tool's own (exit code, whole output, seconds)."""
+
+    call: Item
+    output: str
+    success: bool
+    details: dict[str, Any]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An attempt failed and the next one begins in `seconds`."""
+
+    attempt: int
+    of: int
+    seconds: float
+    reason: str
+
+
+class CompactionStarted(msgspec.Struct, frozen=True):
+    reason: Reason
+    phase: Phase
+    tokens: int
+    limit: int | None
+
+
+class CompactionEnded(msgspec.Struct, frozen=True):
+    """How a compaction went. `installed` false: the history is as it was; `dropped`: items left out of the request."""
+
+    installed: bool
+    before: int  # tokens
+    after: int
+    limit: int | None
+    dropped: int = 0
+    made_room: bool = True
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One line that a person should see; the turn goes on."""
+
+    text: str
+
+
+Event: TypeAlias = (
+    Record
+    | TextPreview
+    | ReasoningPreview
+    | PreviewDropped
+    | SamplingStarted
+    | ToolStarted
+    | ToolEnded
+    | Waiting
+    | CompactionStarted
+    | CompactionEnded
+    | Notice
+)

@@ -1,0 +1,262 @@
+"""Memory: a session's log and the thread it folds to, with compaction, without a loop; for hosts that have one.
+
+Rule 1: `record` is the only way in: disk, then memory, then whoever listens, in that order.
+Rule 2: a failed append changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from refold import __version__
+from refold.core.compaction.due import Due, context_tokens, due
+from refold.core.compaction.replacement import Replacement
+from refold.core.config import Config
+from refold.core.fragments import in_turn, stored_message
+from refold.core.history import cut_output
+from refold.core.items import ID_PREFIX, Item, enters_history, is_output, with_id
+from refold.core.profile import Profile
+from refold.core.prompt import Prompt, prompt_from
+from refold.core.records import (
+    JSON,
+    Compacted,
+    ItemRecorded,
+    Record,
+    SessionStarted,
+    SettingsApplied,
+    UsageCounted,
+    WorldObserved,
+)
+from refold.core.thread import Thread
+from refold.core.truncate import recording_budget
+from refold.core.usage import Usage, usage_from_api
+from refold.errors import RolloutCorrupt, SessionClosed
+from refold.model import Model
+from refold.rollout import FileStore, MemoryStore, Store, read_lines
+from refold.rollout.catalogue import Catalogue
+from refold.session.clock import Clock
+from refold.session.events import CompactionEnded
+from refold.session.feed import Feed
+from refold.session.home import profile_of
+
+HISTORY_MODE = "paginated"  # what new files say: lines carry ordinals
+
+
+class Memory:
+    """Mutable: it owns the log's writer and the thread; see the rules above."""
+
+    def __init__(self, store: Store, thread: Thread, profile: Profile, config: Config, clock: Clock) -> None:
+        self.store = store
+        self.thread = thread
+        self.profile = profile
+        self.config = config
+        self.clock = clock
+        self.feed = Feed()
+        self._unwritten: list[Record] = []  # the session's identity waits for the first real record
+        self._closed = False
+
+    # --- open and close ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | None = None,
+        *,
+        model: str | Profile = "gpt-5.5",
+        instructions: str | None = None,
+        config: Config | None = None,
+    ) -> Self:
+        """The memory in a folder (its newest session, or a new one), of one rollout file, or of this process (None).
+
+        `model` says whose limits count; `instructions` are the base instructions of a new session.
+        """
+        settings = config or Config()
+        profile = model if isinstance(model, Profile) else profile_of(model, settings)
+        if path is None:
+            return cls.new(None, profile, settings, Clock(), cwd="", instructions=instructions)
+        place = Path(path)
+        if place.is_file():
+            return cls.reopen(place, profile, settings, Clock())
+        existing = [found for _, found, _ in Catalogue(place).paths()]
+        if existing:
+            return cls.reopen(max(existing, key=lambda one: one.stat().st_mtime), profile, settings, Clock())
+        return cls.new(place, profile, settings, Clock(), cwd="", instructions=instructions)
+
+    @classmethod
+    def new(
+        cls,
+        home: Path | None,
+        profile: Profile,
+        config: Config,
+        clock: Clock,
+        *,
+        cwd: str,
+        instructions: str | None,
+        provider: str = "",
+        forked_from: str | None = None,
+    ) -> Self:
+        """A new session under `home` (None: in this process only). Nothing is written before the first record."""
+        thread_id = clock.uuid()
+        store: Store = FileStore.create(home, thread_id, clock.now()) if home else MemoryStore(thread_id)
+        memory = cls(store, Thread(), profile, config, clock)
+        started = SessionStarted(
+            thread_id=thread_id,
+            timestamp=clock.timestamp(),
+            cwd=cwd,
+            provider=provider,
+            base_instructions=instructions,
+            window_id=clock.uuid(),
+            forked_from=forked_from,
+            history_mode=HISTORY_MODE,
+            payload={"cli_version": __version__},
+        )
+        memory._unwritten.append(started)
+        memory.thread.apply(started, 0)
+        return memory
+
+    @classmethod
+    def reopen(
+        cls, path: Path, profile: Profile, config: Config, clock: Clock, *, thread: Thread | None = None
+    ) -> Self:
+        """Continue a file in place. Raises RolloutLocked, RolloutNotFound, RolloutCorrupt."""
+        thread = thread or read_thread(path)
+        store = FileStore.reopen(path, thread.id, thread.next_ordinal)
+        return cls(store, thread, profile, config, clock)
+
+    def close(self) -> None:
+        """Release the log. Closing twice is fine."""
+        self._closed = True
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- facts in ----------------------------------------------------------------------------------------------
+
+    def record(self, *records: Record) -> None:
+        """Append to the log, fold into the thread, tell whoever listens. Raises RolloutError with nothing changed."""
+        if self._closed:
+            raise SessionClosed("the session is closed; resume it to go on")
+        batch = [*self._unwritten, *records]
+        turn_id = self.thread.open_turn
+        ordinals = self.store.append(batch, turn_id=turn_id, timestamp=self.clock.timestamp())
+        new = len(self._unwritten)
+        self._unwritten = []
+        for record, ordinal in zip(batch[new:], ordinals[new:], strict=True):
+            self.thread.apply(record, ordinal)
+            self.feed.publish(record)
+
+    def add(self, items: Iterable[Item] | Item, *, usage: Any = None) -> None:
+        """Record items as the host has them: user input, a response's output, tool outputs.
+
+        `usage` is the response's usage (the API's object as a dict, or Usage): it makes `make_room` exact.
+        """
+        given = [items] if isinstance(items, dict) else list(items)
+        records: list[Record] = [self.item(item) for item in given]
+        counted = usage if isinstance(usage, Usage) or usage is None else usage_from_api(usage)
+        if counted is not None:
+            records.append(self.usage(counted))
+        if records:
+            self.record(*records)
+
+    def item(self, item: Item, *, shaped: bool = False) -> ItemRecorded:
+        """The record of an item: with an id, its turn, and a tool output (unless shaped) cut to the recording budget."""
+        if not enters_history(item):
+            return ItemRecorded(item)
+        limit = None
+        if is_output(item):
+            budget = recording_budget(self.profile.truncation)
+            item, limit = item if shaped else cut_output(item, budget), budget.tokens
+        named = with_id(item, self.clock.item_id(ID_PREFIX[item["type"]]))
+        return ItemRecorded(in_turn(named, self.thread.open_turn), limit)
+
+    def usage(self, last: Usage) -> UsageCounted:
+        """The record of one response's usage."""
+        return UsageCounted(last, self.thread.total_usage + last, self.profile.usable_window)
+
+    # --- state out ---------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.thread.id
+
+    @property
+    def path(self) -> Path | None:
+        """The rollout file; it exists once something was recorded."""
+        return self.store.path
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the context now: the provider's count and the estimate of what came after it."""
+        return context_tokens(self.thread)
+
+    def prompt(self, tools: Sequence[dict[str, Any]] = ()) -> Prompt:
+        """What the next request says; `.input` are the items to send, `.base_instructions` stand beside them."""
+        base = self.thread.base_instructions
+        return prompt_from(self.thread.history, self.profile, base_instructions=base, tools=tools)
+
+    # --- compaction --------------------------------------------------------------------------------------------
+
+    def due(self, phase: Any) -> Due | None:
+        return due(self.thread, self.profile, phase, self.config.model_auto_compact_token_limit_scope)
+
+    async def make_room(self, model: Model, *, force: bool = False) -> CompactionEnded | None:
+        """Compact if the limit is reached (or `force`), with `model` writing the summary; None when nothing was due.
+
+        Raises CompactionFailed or a ModelError with the thread untouched.
+        """
+        from refold.session.ladder import Fresh, compact
+
+        reason = self.due("pre_turn")
+        if reason is None and not force:
+            return None
+        return await compact(self, model, reason or Due("user_requested", "standalone_turn", self.tokens, 0), Fresh())
+
+    def install(
+        self, replacement: Replacement, checkpoint: JSON, fresh_world: JSON | None, settings: JSON | None
+    ) -> None:
+        """Replace the history by a replacement, in one checkpoint that is sufficient alone.
+
+        What came after its base stays. The lines behind it repeat world and settings for the real program.
+        """
+        later = self.thread.history[replacement.base :]
+        records: list[Record] = [
+            Compacted(
+                message=replacement.message,
+                history=(*replacement.items, *(entry.item for entry in later)),
+                window=self.thread.window.next(self.clock.uuid()),
+                addresses=(*replacement.addresses, *(entry.address for entry in later)),
+                world=fresh_world,
+                settings=settings,
+                facts={key: value for key, value in checkpoint.items() if key != "response_id"},
+                response_id=checkpoint.get("response_id"),
+            )
+        ]
+        records += [WorldObserved(True, fresh_world)] if fresh_world is not None else []
+        records += [SettingsApplied(settings)] if settings is not None else []
+        self.record(*records)
+        last = self.thread.last_usage or Usage()
+        self.record(UsageCounted(last, self.thread.total_usage, self.profile.usable_window))
+        self.store.sync()
+
+    def stored(self, kind: str, text: str) -> Item:
+        """A user message of one part as it is stored."""
+        return stored_message("user", [(kind, text)], id=self.clock.item_id("msg"), turn_id=self.thread.open_turn)
+
+
+def read_thread(path: Path) -> Thread:
+    """Fold a rollout file. Raises RolloutNotFound, RolloutError, RolloutCorrupt (empty, or not a rollout)."""
+    thread = Thread.replay(read_lines(path))
+    if thread.meta is None:
+        if path.stat().st_size == 0:
+            raise RolloutCorrupt(f"{path} is empty: there is no session in it")
+        raise RolloutCorrupt(f"{path} is not a rollout: no session_meta line in it")
+    return thread

@@ -1,0 +1,137 @@
+"""Sampling: one request, its finished items, and the calls they ask for (design flow a.7–8).
+
+Rule 1: an item is recorded before its tool starts. Rule 2: outputs are recorded in call order, each exactly once.
+Rule 3: a broken stream is asked again from the live history; calls that were already run are not run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from refold.core.items import Item, is_call, message_text, output_for
+from refold.core.wire import Identity
+from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
+from refold.model import Completed, ItemDone, ModelEvent, ReasoningDelta, TextDelta
+from refold.model.retry import is_worth_retrying, wait_before_retry
+from refold.session.events import (
+    PreviewDropped,
+    ReasoningPreview,
+    SamplingStarted,
+    TextPreview,
+    ToolEnded,
+    ToolStarted,
+    Waiting,
+)
+from refold.session.scope import Scope
+from refold.tools import ToolContext, ToolResult
+
+DENIED = "The user did not allow this command to run."
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one sampling gave: its last message text, and whether the loop must go on."""
+
+    text: str | None
+    follow_up: bool
+
+
+async def sample(scope: Scope) -> Answer:
+    """Sample until a response is complete. Raises ModelError when the provider's budgets of patience are used up."""
+    attempt, most = 0, scope.model.provider.stream_max_retries
+    while True:
+        try:
+            return await _attempt(scope)
+        except ModelUnavailable as error:
+            attempt += 1
+            if attempt > most or not is_worth_retrying(error):
+                raise
+            seconds = wait_before_retry(error, attempt, scope.memory.clock.jitter())
+            scope.memory.feed.publish(PreviewDropped())
+            scope.memory.feed.publish(Waiting(attempt, most, seconds, str(error)))
+            await asyncio.sleep(seconds)
+
+
+async def _attempt(scope: Scope) -> Answer:
+    """One request. What it finished counts even when it then breaks: calls are run out and their outputs recorded."""
+    answer, broken = Answer(None, False), None
+    try:
+        async with asyncio.TaskGroup() as tools:
+            try:
+                answer = await _listen(scope, tools)
+            except RefoldError as error:
+                broken = error
+            if isinstance(broken, ResponseIncomplete) and broken.usage is not None:
+                scope.memory.record(scope.memory.usage(broken.usage))
+            await _record_outputs(scope)
+    except ExceptionGroup as group:  # a task group wraps even the error that its own body raised
+        raise group.exceptions[0] from None
+    if broken is not None:
+        raise broken
+    return answer
+
+
+async def _listen(scope: Scope, tools: asyncio.TaskGroup) -> Answer:
+    memory, text, follow_up = scope.memory, None, False
+    async for event in _stream(scope):
+        match event:
+            case ItemDone(item=item):
+                memory.record(memory.item(item))
+                if item.get("role") == "assistant":
+                    text = message_text(item) or text
+                if is_call(item):
+                    scope.calls.append((item, tools.create_task(_run(scope, item))))
+                    follow_up = True
+            case TextDelta(item_id=item_id, text=more):
+                memory.feed.publish(TextPreview(item_id, more))
+            case ReasoningDelta(item_id=item_id, text=more):
+                memory.feed.publish(ReasoningPreview(item_id, more))
+            case Completed(usage=usage, end_turn=end_turn):
+                follow_up = follow_up or end_turn is False
+                if usage is not None:
+                    memory.record(memory.usage(usage))
+            case _:
+                pass
+    return Answer(text, follow_up)
+
+
+async def _record_outputs(scope: Scope) -> None:
+    """Each call's output in call order; a call leaves the list when its output is in the log."""
+    while scope.calls:
+        call, task = scope.calls[0]
+        result = await task
+        scope.memory.record(scope.memory.item(output_for(call, result.output), shaped=result.shaped))
+        scope.calls.pop(0)
+
+
+async def _stream(scope: Scope) -> AsyncIterator[ModelEvent]:
+    thread = scope.memory.thread
+    prompt = scope.memory.prompt(scope.toolbox.specs)
+    identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
+    request = scope.wire.request(prompt, identity)
+    scope.memory.feed.publish(SamplingStarted("turn", len(request.parts), prompt.tokens, len(request.body())))
+    async for event in scope.model.sample(request):
+        yield event
+
+
+async def _run(scope: Scope, call: Item) -> ToolResult:
+    """Run one call: asked for first where a person wants to be asked, alone where its tool wants to be alone."""
+    feed = scope.memory.feed
+    tool = scope.toolbox.get(str(call.get("name")))
+    async with scope.gate.entered(alone=tool is not None and not tool.parallel):
+        if tool is not None and tool.needs_approval and scope.approve is not None and not await scope.approve(call):
+            result = ToolResult(output=DENIED, success=False)
+        else:
+            feed.publish(ToolStarted(call))
+            context = ToolContext(
+                call_id=call["call_id"],
+                cwd=scope.surroundings.cwd,
+                policy=scope.memory.profile.truncation,
+                new_id=scope.memory.clock.chunk_id(),
+            )
+            result = await scope.toolbox.run(call, context)
+    shown = result.output if isinstance(result.output, str) else ""
+    feed.publish(ToolEnded(call, shown, result.success, result.details))
+    return result

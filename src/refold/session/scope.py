@@ -1,0 +1,59 @@
+"""Scope: what one turn works with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from refold.core.items import Item
+from refold.core.wire import Wire
+from refold.model import Model
+from refold.observe import Surroundings
+from refold.session.memory import Memory
+from refold.tools import Toolbox, ToolResult
+
+Approve = Callable[[Item], Awaitable[bool]]
+
+
+class Gate:
+    """Lets calls of parallel tools in together, a call of an exclusive tool in alone. Mutable: it counts who is in."""
+
+    def __init__(self) -> None:
+        self._change = asyncio.Condition()
+        self._together = 0
+        self._alone = False
+
+    @asynccontextmanager
+    async def entered(self, *, alone: bool) -> AsyncIterator[None]:
+        async with self._change:
+            await self._change.wait_for(lambda: not self._alone and not (alone and self._together))
+            self._alone, self._together = alone, self._together + (not alone)
+        try:
+            yield
+        finally:
+            async with self._change:
+                self._alone, self._together = False, self._together - (not alone)
+                self._change.notify_all()
+
+
+class Scope:
+    """Mutable: `calls` holds the calls of the sampling that is going on, so that an interrupt can settle them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        model: Model,
+        wire: Wire,
+        toolbox: Toolbox,
+        surroundings: Surroundings,
+        approve: Approve | None,
+    ) -> None:
+        self.memory = memory
+        self.model = model
+        self.wire = wire
+        self.toolbox = toolbox
+        self.surroundings = surroundings
+        self.approve = approve
+        self.gate = Gate()
+        self.calls: list[tuple[Item, asyncio.Task[ToolResult]]] = []

@@ -1,0 +1,396 @@
+"""Session: memory + model + tools + the turn loop; started, resumed or forked (design.md §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from refold.core.compaction.due import Due
+from refold.core.config import Config
+from refold.core.records import Compacted, Record, SettingsApplied, SteerQueued, TurnEnded, TurnStarted, WorldObserved
+from refold.core.templates import template
+from refold.core.thread import Thread
+from refold.core.usage import Usage
+from refold.core.wire import Wire
+from refold.errors import CompactionFailed, ConfigError, RefoldError, SessionBusy, SessionClosed
+from refold.model import Model
+from refold.observe import Surroundings, observe
+from refold.session.clock import Clock
+from refold.session.events import CompactionEnded, Event, Notice
+from refold.session.feed import drain
+from refold.session.home import Home, model_named
+from refold.session.ladder import compact
+from refold.session.memory import Memory, read_thread
+from refold.session.scope import Approve, Scope
+from refold.session.turn import Turned, fresh, run_turn
+from refold.tools import Tool, Toolbox
+
+if TYPE_CHECKING:
+    from refold.session.sync import SyncSession
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """What a turn gave: the answer's text (None when there was none), how it ended, and what it used in tokens."""
+
+    text: str | None
+    outcome: str
+    usage: Usage
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a task of the session gave; errors are values here, so that one turn's failure does not end the session."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class Turn:
+    """A turn that is running: await it for its TurnResult, or iterate it for its events as they happen.
+
+    Both raise the error that made the turn fail; iterating raises it after the last event.
+    """
+
+    def __init__(self, session: Session, task: asyncio.Task[Done]) -> None:
+        self._session = session
+        self._task = task
+        self._used_before = session.memory.thread.total_usage
+
+    def __await__(self) -> Generator[Any, None, TurnResult]:
+        return self._result().__await__()
+
+    async def _result(self) -> TurnResult:
+        await asyncio.wait([self._task])
+        if self._task.cancelled():
+            return TurnResult(None, "interrupted", self._used())
+        done = self._task.result()
+        if done.error is not None:
+            raise done.error
+        ended: Turned = done.value
+        if ended.error is not None:
+            raise ended.error
+        return TurnResult(ended.text, ended.outcome, self._used())
+
+    def _used(self) -> Usage:
+        return self._session.memory.thread.total_usage - self._used_before
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        feed = self._session.memory.feed
+        listener = feed.listen()
+        self._task.add_done_callback(lambda _: feed.end(listener))
+        return self._events(listener)
+
+    async def _events(self, listener: asyncio.Queue[Event | None]) -> AsyncIterator[Event]:
+        async for event in drain(listener):
+            yield event
+        await self._result()
+
+
+class Session:
+    """Mutable: one turn at a time. Use as an async context manager; leaving it settles a running turn and closes."""
+
+    def __init__(
+        self, memory: Memory, model: Model, tools: Sequence[Tool], where: Surroundings, approve: Approve | None
+    ) -> None:
+        self.memory = memory
+        self.model = model
+        wire = Wire(model.provider, model.profile)
+        self._scope = Scope(memory, model, wire, Toolbox(tools), where, approve)
+        self._task: asyncio.Task[Done] | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._notices = _first_notices(model)
+
+    # --- begin -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        model: str | Model | None = None,
+        tools: Sequence[Tool] = (),
+        cwd: str | Path | None = None,
+        instructions: str | None = None,
+        config: Config | None = None,
+        home: str | Path | None = None,
+        persist: bool = True,
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """A new session. Nothing is written before its first turn.
+
+        `model`: a Model or a name (default: the configured one). `home`: refold's folder (default `$REFOLD_HOME`).
+        `persist=False`: the log lives in this process only. `approve`: asked before each call of a tool that wants it.
+        Raises ConfigError.
+        """
+        place, settings = _place(home, config)
+        answering = _model(model, settings)
+        directory = _directory(str(cwd or Path.cwd()))
+        memory = Memory.new(
+            place.path if persist else None,
+            answering.profile,
+            settings,
+            clock or Clock(),
+            cwd=directory,
+            instructions=instructions or answering.profile.base_instructions or template("base_instructions"),
+            provider=answering.provider.id,
+        )
+        return cls(memory, answering, tools, _surroundings(directory, place, settings, tools), approve)
+
+    @classmethod
+    def resume(
+        cls,
+        reference: str | Path,
+        *,
+        model: str | Model | None = None,
+        tools: Sequence[Tool] = (),
+        cwd: str | Path | None = None,
+        config: Config | None = None,
+        home: str | Path | None = None,
+        in_place: bool = False,
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Go on with a session: an id, an id's beginning, or a file.
+
+        A file outside the own home is left untouched: a child session begins with its whole active history, unless
+        `in_place`. Raises RolloutNotFound, RolloutCorrupt, RolloutLocked, ConfigError.
+        """
+        place, settings = _place(home, config)
+        path, own = place.catalogue().find(str(reference))
+        if not own and not in_place:
+            return cls.fork(
+                path, model=model, tools=tools, cwd=cwd, config=settings, home=place.path, approve=approve, clock=clock
+            )
+        thread = read_thread(path)
+        answering = _model(model, settings, thread)
+        memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
+        try:
+            where = _surroundings(_directory_of(memory.thread, cwd), place, settings, tools)
+        except ConfigError:
+            memory.close()
+            raise
+        return cls(memory, answering, tools, where, approve)
+
+    @classmethod
+    def fork(
+        cls,
+        reference: str | Path,
+        *,
+        model: str | Model | None = None,
+        tools: Sequence[Tool] = (),
+        cwd: str | Path | None = None,
+        config: Config | None = None,
+        home: str | Path | None = None,
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """A new session that begins with another one's active history; the other one's file is only read.
+
+        Raises RolloutNotFound, RolloutCorrupt, ConfigError.
+        """
+        place, settings = _place(home, config)
+        path, _ = place.catalogue().find(str(reference))
+        parent = read_thread(path)
+        answering = _model(model, settings, parent)
+        directory = _directory_of(parent, cwd)
+        memory = Memory.new(
+            place.path,
+            answering.profile,
+            settings,
+            clock or Clock(),
+            cwd=directory,
+            instructions=parent.base_instructions or template("base_instructions"),
+            provider=answering.provider.id,
+            forked_from=parent.id,
+        )
+        memory.record(*_inheritance(parent))
+        return cls(memory, answering, tools, _surroundings(directory, place, settings, tools), approve)
+
+    @classmethod
+    def start_sync(cls, **settings: Any) -> SyncSession:
+        """The same as `start`, blocking: `with Session.start_sync(…) as session: session.send("…")`."""
+        from refold.session.sync import SyncSession
+
+        return SyncSession(lambda: cls.start(**settings))
+
+    @classmethod
+    def resume_sync(cls, reference: str | Path, **settings: Any) -> SyncSession:
+        """The same as `resume`, blocking."""
+        from refold.session.sync import SyncSession
+
+        return SyncSession(lambda: cls.resume(reference, **settings))
+
+    async def __aenter__(self) -> Self:
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        self.interrupt()
+        try:
+            await self._group.__aexit__(None, None, None)
+        finally:
+            self._group = None
+            self.memory.close()
+            await self.model.close()
+
+    # --- talk --------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.memory.id
+
+    @property
+    def path(self) -> Path | None:
+        """The rollout file; it exists once the first turn began."""
+        return self.memory.path
+
+    @property
+    def busy(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def send(self, text: str) -> Turn:
+        """Begin a turn with what the user says. Raises SessionBusy while another one runs, SessionClosed outside."""
+        return Turn(self, self._begin(run_turn(self._scope, text)))
+
+    def steer(self, text: str) -> str:
+        """Say something while the turn goes on; the model reads it at its next sampling (or in the next turn).
+
+        Returns the id of the message it will become; it is in the log when this returns.
+        """
+        item_id = self.memory.clock.item_id("msg")
+        self.memory.record(SteerQueued(item_id, text))
+        return item_id
+
+    def interrupt(self) -> bool:
+        """Stop what is running; its log ends in `TurnEnded(interrupted)`. False when nothing runs."""
+        if self._task is None or self._task.done():
+            return False
+        return self._task.cancel()
+
+    async def compact(self) -> CompactionEnded:
+        """Compact now, in a turn of its own. Raises CompactionFailed or ModelError with the thread untouched."""
+        task = self._begin(self._compact())
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise CompactionFailed("the compaction was interrupted; the history is as it was")
+        done = task.result()
+        if done.error is not None:
+            raise done.error
+        return done.value
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Done]:
+        if self._group is None or self.busy:
+            work.close()
+            if self._group is None:
+                raise SessionClosed("the session is not open: use it inside `async with`")
+            raise SessionBusy("a turn is running: steer it, interrupt it, or wait for it")
+        self._task = self._group.create_task(self._guarded(work))
+        return self._task
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> Done:
+        for notice in self._notices:
+            self.memory.feed.publish(notice)
+        self._notices = ()
+        try:
+            return Done(await work)
+        except Exception as error:  # whoever awaits the turn raises it
+            return Done(error=error)
+
+    async def _compact(self) -> CompactionEnded:
+        memory, scope = self.memory, self._scope
+        turn_id = memory.clock.uuid()
+        outcome: Any = "failed"
+        problem: str | None = None
+        memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
+        try:
+            world = observe(scope.surroundings, memory.clock.now())
+            due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
+            ended = await compact(memory, self.model, due, fresh(scope, world))
+            outcome = "completed"
+            return ended
+        except RefoldError as error:
+            problem = str(error)
+            raise
+        except asyncio.CancelledError:
+            outcome = "interrupted"
+            raise
+        finally:
+            memory.record(
+                TurnEnded(turn_id=turn_id, outcome=outcome, error=problem, completed_at=memory.clock.seconds())
+            )
+
+
+# --- what a session is made from -----------------------------------------------------------------------------------
+
+
+def _place(home: str | Path | None, config: Config | None) -> tuple[Home, Config]:
+    found = Home.find() if home is None else Home.find({**os.environ, "REFOLD_HOME": str(home)})
+    return found, config if config is not None else found.config()
+
+
+def _model(model: str | Model | None, config: Config, thread: Thread | None = None) -> Model:
+    """The model asked for, else the configured one, else the one that the session went on with last."""
+    if model is not None and not isinstance(model, str):
+        return model
+    last = (thread.settings or {}).get("model") if thread else None
+    return model_named(model or config.model or (last if isinstance(last, str) else None), config)
+
+
+def _first_notices(model: Model) -> tuple[Notice, ...]:
+    profile = model.profile
+    if profile.known:
+        return ()
+    window = f"{profile.context_window:,} tokens" if profile.context_window else "unknown"
+    text = f"{profile.slug} is not a model I know: its context window is taken as {window}; set model_context_window"
+    return (Notice(text),)
+
+
+def _directory(cwd: str) -> str:
+    path = Path(cwd).expanduser()
+    if not path.is_dir():
+        raise ConfigError("cwd", f"{path} is not a folder that exists; choose another one (--cd)")
+    return str(path.absolute())
+
+
+def _directory_of(thread: Thread, asked: str | Path | None) -> str:
+    """Where a resumed session works: where its last turn did, unless the caller asks for another place."""
+    last = (thread.settings or {}).get("cwd") or (thread.meta.cwd if thread.meta else "")
+    return _directory(str(asked or last or Path.cwd()))
+
+
+def _surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool]) -> Surroundings:
+    commands = any(tool.needs_approval for tool in tools)
+    return Surroundings(
+        cwd=cwd,
+        home=str(home.path),
+        sandbox_mode=config.sandbox_mode or ("danger-full-access" if commands else "read-only"),
+        approval_policy=config.approval_policy or "never",
+        project_doc_max_bytes=config.project_doc_max_bytes,
+    )
+
+
+def _inheritance(parent: Thread) -> list[Record]:
+    """One checkpoint that holds a parent's whole active state, so that the child needs no other file."""
+    records: list[Record] = [
+        Compacted(
+            message="",
+            history=tuple(entry.item for entry in parent.history),
+            window=parent.window,
+            addresses=tuple(entry.address for entry in parent.history),
+            world=parent.world,
+            settings=parent.settings,
+            facts={"method": "fork"},
+        )
+    ]
+    records += [WorldObserved(True, parent.world)] if parent.world is not None else []
+    records += [SettingsApplied(parent.settings)] if parent.settings is not None else []
+    return records

@@ -1,0 +1,128 @@
+"""Sync: the blocking twin of Session, for scripts and notebooks; its loop runs in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from refold.errors import SessionClosed
+from refold.session.events import CompactionEnded, Event
+from refold.session.session import Session, TurnResult
+
+T = TypeVar("T")
+
+
+class SyncSession:
+    """Mutable: it owns a thread and the session inside it. Works where a loop already runs (notebooks)."""
+
+    def __init__(self, make: Callable[[], Session]) -> None:
+        self._make = make
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._session: Session | None = None
+
+    def __enter__(self) -> Self:
+        session = self._make()  # settings are checked here, before a thread exists
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="refold-session", daemon=True)
+        self._thread.start()
+        self._session = self._call(session.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, loop, thread = self._open()
+        try:
+            self._call(session.__aexit__(None, None, None))
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+            self._loop = self._thread = self._session = None
+
+    def _open(self) -> tuple[Session, asyncio.AbstractEventLoop, threading.Thread]:
+        if self._session is None or self._loop is None or self._thread is None:
+            raise SessionClosed("the session is not open: use it inside `with`")
+        return self._session, self._loop, self._thread
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise SessionClosed("the session is not open: use it inside `with`")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    # --- talk --------------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The asynchronous session inside; read it only while nothing runs."""
+        return self._open()[0]
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def path(self) -> Path | None:
+        return self.session.path
+
+    def send(self, text: str) -> TurnResult:
+        """One turn, until its answer is there. Raises what made it fail."""
+        session = self._open()[0]
+
+        async def turn() -> TurnResult:
+            return await session.send(text)
+
+        return self._call(turn())
+
+    def stream(self, text: str) -> Iterator[Event]:
+        """One turn's events as they happen; raises after the last one what made it fail."""
+        session, loop, _ = self._open()
+        events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+
+        async def turn() -> None:
+            try:
+                async for event in session.send(text):
+                    events.put(event)
+                events.put(None)
+            except BaseException as error:
+                events.put(error)
+                raise
+
+        running = asyncio.run_coroutine_threadsafe(turn(), loop)
+        try:
+            while (event := events.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            if not running.done():
+                loop.call_soon_threadsafe(session.interrupt)
+
+    def steer(self, text: str) -> str:
+        """Say something to the turn that runs (from another thread); returns when it is in the log."""
+        session = self._open()[0]
+
+        async def steered() -> str:
+            return session.steer(text)
+
+        return self._call(steered())
+
+    def interrupt(self) -> bool:
+        """Stop what is running (from another thread)."""
+        session = self._open()[0]
+
+        async def interrupted() -> bool:
+            return session.interrupt()
+
+        return self._call(interrupted())
+
+    def compact(self) -> CompactionEnded:
+        """Compact now."""
+        return self._call(self._open()[0].compact())

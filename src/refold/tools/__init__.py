@@ -1,0 +1,83 @@
+"""EDGE, processes: tools. A Tool takes a call's arguments and gives back what the model will read.
+
+Public names: Tool (protocol), ToolContext, ToolResult, Toolbox, tool (decorator), exec_command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from refold.core.items import Part
+from refold.core.truncate import Budget
+
+if TYPE_CHECKING:
+    from refold.tools.commands import exec_command
+    from refold.tools.functions import FunctionTool, tool
+    from refold.tools.toolbox import Toolbox
+
+__all__ = ["FunctionTool", "Tool", "ToolContext", "ToolResult", "Toolbox", "exec_command", "tool"]
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call may know about the session that makes it."""
+
+    call_id: str
+    cwd: str  # absolute path
+    policy: Budget = Budget("tokens", 10_000)  # the model's truncation policy, after configuration
+    new_id: str = "000000"  # six hex digits, unique enough to name a chunk of output
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call gave.
+
+    `output` goes to the model (text, or content parts). `success` false marks a failure that the model should see.
+    `shaped`: already within the recording budget, not to be cut again. `details` is for programs and people (exit code,
+    whole output kept, duration in seconds); the model never sees it.
+    """
+
+    output: str | list[Part]
+    success: bool = True
+    shaped: bool = False
+    details: dict[str, Any] = {}
+
+
+class Tool(Protocol):
+    """Something that the model may call.
+
+    `spec` is the entry of the request's `tools` array. `parallel` false means: never beside another call.
+    `needs_approval` true means: where a person wants to be asked, asked before each call.
+    `run` gets the decoded JSON arguments; it raises ToolFailed with a text for the model when it cannot do what was
+    asked. When its task is cancelled it must leave no process behind.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> dict[str, Any]: ...
+
+    @property
+    def parallel(self) -> bool: ...
+
+    @property
+    def needs_approval(self) -> bool: ...
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("tool", "FunctionTool"):
+        from refold.tools import functions
+
+        return getattr(functions, name)
+    if name == "exec_command":
+        from refold.tools.commands import exec_command
+
+        return exec_command
+    if name == "Toolbox":
+        from refold.tools.toolbox import Toolbox
+
+        return Toolbox
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""FACE: the full-screen session browser; it is built in a later version."""

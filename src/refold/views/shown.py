@@ -1,0 +1,48 @@
+"""Shown: an item in words that a person reads."""
+
+from __future__ import annotations
+
+from refold.core.items import Item, content_parts, message_text
+from refold.core.jsonio import dump
+
+CONTROL = {code: None for code in (*range(32), 127) if code not in (9, 10)}  # a log must not move the cursor
+
+
+def shown_text(item: Item) -> str:
+    """The readable body of an item: its text, its call, its output; media as a short note."""
+    match item.get("type"):
+        case "message" | "agent_message":
+            text = message_text(item)
+            media = [str(part.get("type")) for part in content_parts(item) if "text" not in part]
+        case "function_call":
+            text, media = f"{item.get('name')} {_plain(item.get('arguments'))}", []
+        case "custom_tool_call":
+            text, media = f"{item.get('name')} {_plain(item.get('input'))}", []
+        case "function_call_output" | "custom_tool_call_output":
+            text = message_text(item)
+            media = [str(part.get("type")) for part in content_parts(item) if "text" not in part]
+        case "reasoning":
+            text, media = _reasoning(item), []
+        case "compaction" | "compaction_summary" | "context_compaction":
+            text, media = f"[encrypted, {len(str(item.get('encrypted_content') or '')):,} characters]", []
+        case _:
+            text, media = dump({key: value for key, value in item.items() if key not in ("type", "id")}).decode(), []
+    notes = "".join(f"\n[{kind}]" for kind in media)
+    return clean(text + notes)
+
+
+def clean(text: str) -> str:
+    """Without control characters, save tab and newline."""
+    return text.translate(CONTROL)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else dump(value).decode()
+
+
+def _reasoning(item: Item) -> str:
+    summary = item.get("summary")
+    texts = (
+        [str(part.get("text", "")) for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
+    )
+    return "\n".join(text for text in texts if text) or "[not shown by the model]"
