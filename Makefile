@@ -20,7 +20,7 @@ demo: set-up ## play a session with compaction and resume; needs no key and no n
 	@$(VENV)/bin/refold demo $(ARGS)
 
 test: set-up-dev ## run the tests
-	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(HANGING) $(ARGS)
+	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(HANGING) $(ARGS)
 
 lint: set-up-dev ## check formatting, lint rules and types
 	@status=0; \

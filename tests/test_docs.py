@@ -39,7 +39,7 @@ def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command
 
 
 def every_command() -> dict[str, click.Command]:
-    from refold.cli.main import cli
+    from refold.cli.group import cli
 
     return {"refold": cli, **dict(commands(cli, "refold"))}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -66,7 +67,7 @@ class Module(NamedTuple):
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.name)
+        return parsed(self.text, self.name)
 
 
 class Import(NamedTuple):
@@ -79,6 +80,11 @@ class Import(NamedTuple):
     @property
     def target(self) -> str:
         return f"{self.module}.{self.name}" if self.name else self.module
+
+
+@cache
+def parsed(text: str, name: str) -> ast.Module:
+    return ast.parse(text, name)
 
 
 def room_of(dotted: str) -> str:
@@ -205,6 +211,7 @@ def missing_sentence(module: Module) -> Iterator[str]:
         yield f"{module.name}: no docstring that says what it is"
 
 
+@cache
 def house() -> list[Module]:
     """Every module under src/refold."""
     modules: list[Module] = []

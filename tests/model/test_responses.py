@@ -192,6 +192,15 @@ def test_loopback_is_reached_without_the_environments_proxy(monkeypatch: pytest.
     assert isinstance(events[-1], Completed)
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "gopher://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_a_setting_to_change(monkeypatch: pytest.MonkeyPatch, proxy: str):
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(ConfigError, match="ALL_PROXY: cannot be used"):
+        asyncio.run(ask(ResponsesModel(PROFILE, Provider(base_url="http://provider.invalid/v1", env_key=None))))
+
+
 # --- keys and settings -----------------------------------------------------------------------------------
 
 
@@ -504,6 +513,7 @@ def test_a_failed_event_is_raised_at_once_while_the_socket_stays_open():
 
     async def go() -> None:
         model = ResponsesModel(PROFILE, server.provider(stream_idle_timeout_ms=5000))
+        await ask(model)  # imports and connects: not what is measured
         for row in FAILED:
             started = time.monotonic()
             with pytest.raises(ModelError) as raised:
@@ -512,7 +522,7 @@ def test_a_failed_event_is_raised_at_once_while_the_socket_stays_open():
             assert (row["message"] or "response.failed") in str(raised.value)
         await model.close()
 
-    with ResponsesServer([Reply(fail=row, linger=30) for row in rows]) as server:
+    with ResponsesServer(["ok", *(Reply(fail=row, linger=30) for row in rows)]) as server:
         asyncio.run(go())
         _until(lambda: len(server.abandoned) == len(rows))  # the client closed each connection
 
@@ -581,6 +591,26 @@ def test_closing_the_iterator_early_closes_the_connection():
 
     with ResponsesServer([text_reply("a long story", pace=10), "short"]) as server:
         asyncio.run(go())
+
+
+def test_a_caller_may_stop_listening_at_the_completion():
+    async def go() -> None:
+        model = ResponsesModel(PROFILE, server.provider())
+        kept = []
+        for _ in range(3):
+            events = model.sample(request("hi"))
+            kept.append(events)
+            async for event in events:
+                if isinstance(event, Completed):
+                    break
+        assert len(model._client._transport._pool.connections) == 1  # type: ignore[union-attr]
+        for events in kept:
+            await events.aclose()  # type: ignore[attr-defined]
+        await model.close()
+
+    with ResponsesServer(lambda _: "ok") as server:
+        asyncio.run(go())
+    assert len(server.requests) == 3
 
 
 def test_cancelling_the_task_closes_the_connection():

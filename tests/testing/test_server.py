@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 
 from refold.testing import LoggedRequest, Reply, ResponsesServer, call_reply, text_reply, usage
@@ -220,9 +222,9 @@ def test_other_requests_leave_the_script_alone():
 
 @pytest.mark.parametrize(("cut", "count"), [(0, 0), (2, 2), ("partial_item", 9), ("items", 10)])
 def test_a_cut_stream_breaks_off_after_what_was_sent(cut: Any, count: int):
-    with ResponsesServer([text_reply("Hello", cut_after=cut)]) as server:
-        with pytest.raises(http.client.IncompleteRead) as raised:
-            post(server)
+    broken = pytest.raises(http.client.IncompleteRead)
+    with ResponsesServer([text_reply("Hello", cut_after=cut)]) as server, broken as raised:
+        post(server)
     assert len(events(raised.value.partial)) == count
     assert raised.value.partial.endswith(b"\n\n") is (cut not in (0, "partial_item"))
 
@@ -318,6 +320,16 @@ def test_it_serves_inside_an_event_loop_and_stops_while_a_reply_is_pending():
         return time.monotonic() - started
 
     assert asyncio.run(go()) < 1
+
+
+def test_stopping_while_clients_connect_leaves_nothing_open():
+    for _ in range(20):  # what is left open would be warned of, and a warning is an error here
+        server = ResponsesServer([]).start()
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+        server.stop()
+        for client in clients:
+            client.close()
+    gc.collect()
 
 
 def test_a_taken_port_is_an_error_in_the_callers_thread_and_stopping_twice_is_harmless():

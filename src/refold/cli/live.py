@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from refold.cli.style import gauge, paint
 from refold.core.items import Item, message_text
 from refold.core.jsonio import load
 from refold.core.records import ItemRecorded, TurnEnded
+from refold.core.truncate import tokens_for
 from refold.session.events import (
     CompactionEnded,
     CompactionStarted,
@@ -22,6 +24,7 @@ from refold.session.events import (
 from refold.session.session import Session
 from refold.views.shown import clean
 
+LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\)", re.MULTILINE)
 OUTPUT_LINES = 4  # of a command's output, the last ones are shown
 
 
@@ -34,7 +37,7 @@ class LiveView:
 
     def begin(self) -> None:
         profile = self._session.model.profile
-        self._say(f"session {self._session.id} · {profile.slug} · {self._session.memory.thread.turns + 1}. turn", "dim")
+        self._say(f"session {self._session.id} · {profile.slug} · turn {self._session.memory.thread.turns + 1}", "dim")
 
     def show(self, event: Event) -> None:
         match event:
@@ -46,7 +49,7 @@ class LiveView:
             case ItemRecorded(item={"type": "message", "role": "assistant"} as item):
                 self._finish(clean(message_text(item)))
             case ToolStarted(call=call):
-                self._say(f"▸ {command_of(call)}", "cyan")
+                self._say("▸ " + command_of(call).replace("\n", "\n  "), "cyan")
             case ToolEnded():
                 self._tool_ended(event)
             case Waiting(attempt=attempt, of=of, seconds=seconds, reason=reason):
@@ -84,7 +87,13 @@ class LiveView:
         result = "ok" if event.success and not code else f"exit {code}" if code is not None else "failed"
         took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
         more = f", {len(lines) - OUTPUT_LINES} lines more" if len(lines) > OUTPUT_LINES else ""
-        self._say(f"  {result}{took}{more}", "green" if result == "ok" else "red")
+        limited = LIMITED.search(event.output)
+        cut = (
+            f"; limited for the model: {tokens_for(len(event.output)):,} of {int(limited[1]):,} tokens"
+            if limited
+            else ""
+        )
+        self._say(f"  {result}{took}{more}{cut}", "green" if result == "ok" else "red")
 
     def _compacted(self, event: CompactionEnded) -> None:
         what = "compacted" if event.installed else "not compacted: the summary would have been larger"

@@ -98,7 +98,7 @@ def context(
         document = msgspec.to_builtins(view)
         print(dump({**document, **({"live": msgspec.to_builtins(added)} if live else {})}).decode())
         return 0
-    _print_context(view, added, live)
+    print_context(view, added, live)
     return 0
 
 
@@ -129,7 +129,7 @@ def _live_rows(thread: Thread, home: Home, cwd: str | None) -> list[ContextRow]:
     ]
 
 
-def _print_context(view: Context, added: list[ContextRow], live: bool) -> None:
+def print_context(view: Context, added: list[ContextRow], live: bool) -> None:
     print(f"{paint(view.thread_id, 'cyan')}  {view.model}  window {view.window_number}")
     width = max([len(row.address) for row in view.rows], default=0)
     for row in view.rows:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from refold.core.jsonio import is_object
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
 from refold.core.truncate import policy_with_limit
@@ -48,6 +49,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             facts,
             context_window=window,
+            known=facts.known or self.model_context_window is not None,
             auto_compact_token_limit=self.model_auto_compact_token_limit or facts.auto_compact_token_limit,
             truncation=policy_with_limit(facts.truncation, self.tool_output_token_limit),
             reasoning_effort=self.model_reasoning_effort or facts.reasoning_effort,
@@ -102,14 +104,14 @@ def _checked(key: str, value: Any, where: str) -> Any:
 
 
 def _providers(value: Any, where: str) -> dict[str, Provider]:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise ConfigError("model_providers", f"must be tables like [model_providers.mine] ({where})")
     return {name: _provider(name, table, where) for name, table in value.items()}
 
 
 def _provider(name: str, table: Any, where: str) -> Provider:
     key = f"model_providers.{name}"
-    if not isinstance(table, dict):
+    if not is_object(table):
         raise ConfigError(key, f"must be a table ({where})")
     names = set(Provider.__struct_fields__) - {"id"}
     for given in table:
@@ -150,4 +152,4 @@ def with_override(document: dict[str, Any], dotted: str, value: Any) -> dict[str
     if not rest:
         return {**document, head: value}
     inner = document.get(head)
-    return {**document, head: with_override(inner if isinstance(inner, dict) else {}, rest, value)}
+    return {**document, head: with_override(inner if is_object(inner) else {}, rest, value)}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from refold.core.items import PASSTHROUGH, Item, Role, message_texts
+from refold.core.jsonio import is_list, is_object
 from refold.core.templates import template
 
 Origin: TypeAlias = Literal["typed", "injected", "summary", "hook", "model", "tool"]
@@ -91,7 +92,7 @@ def stored_message(role: Role, parts: Sequence[tuple[str, str]], *, id: str, tur
 def turn_of(item: Item) -> str | None:
     """The turn that an item says it belongs to."""
     about = item.get(PASSTHROUGH)
-    turn = about.get("turn_id") if isinstance(about, dict) else None
+    turn = about.get("turn_id") if is_object(about) else None
     return turn if isinstance(turn, str) else None
 
 
@@ -100,7 +101,7 @@ def in_turn(item: Item, turn_id: str | None) -> Item:
     if turn_id is None or turn_of(item) is not None:
         return item
     about = item.get(PASSTHROUGH)
-    return {**item, PASSTHROUGH: {**(about if isinstance(about, dict) else {}), "turn_id": turn_id}}
+    return {**item, PASSTHROUGH: {**(about if is_object(about) else {}), "turn_id": turn_id}}
 
 
 def looks_like_context(text: str) -> bool:
@@ -127,8 +128,8 @@ def origin_of(item: Item) -> Origin:
 
 
 def _stated_origin(passthrough: Any) -> Origin | None:
-    kinds = passthrough.get("content_item_kinds") if isinstance(passthrough, dict) else None
-    if not isinstance(kinds, list) or not kinds or "unknown" in kinds:
+    kinds = passthrough.get("content_item_kinds") if is_object(passthrough) else None
+    if not is_list(kinds) or not kinds or "unknown" in kinds:
         return None
     if KIND_SUMMARY in kinds:
         return "summary"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,13 +16,13 @@ from refold.core.items import (
     OUTPUT_TYPE_OF,
     OUTPUT_TYPES,
     Item,
-    Part,
     answers,
     is_call,
     message_text,
     message_texts,
     output_for,
 )
+from refold.core.jsonio import is_list, is_object, without_lone_surrogates
 from refold.core.tokens import Sizes, measure
 from refold.core.truncate import Budget, cut_middle, cut_parts
 
@@ -49,24 +50,39 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
 
 
 def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
-    """Measure an item once."""
-    return Entry(item, origin_of(item), measure(item), address, turn_of(item) or turn_id)
+    """Measure an item once. Half surrogate pairs become U+FFFD, as they do in the log: live == replayed."""
+    try:
+        sizes = measure(item)
+    except UnicodeEncodeError:
+        item = without_lone_surrogates(item)
+        sizes = measure(item)
+    return Entry(item, origin_of(item), sizes, address, turn_of(item) or turn_id)
 
 
 # --- questions ---------------------------------------------------------------------------------------------
 
 
-def is_user_turn(candidate: Entry) -> bool:
+def is_spoken(item: Item) -> bool:
     """Whether a person (or another agent) spoke here: a turn boundary (spec §3.4)."""
+    return item.get("type") == "agent_message" or origin_of(item) in ("typed", "summary")
+
+
+def is_user_turn(candidate: Entry) -> bool:
+    """The same of an entry, whose origin is known."""
     return candidate.item.get("type") == "agent_message" or candidate.origin in ("typed", "summary")
 
 
 def unanswered(entries: Sequence[Entry]) -> list[Entry]:
     """Calls without an output of their kind anywhere in the list."""
-    outputs = {(e.item.get("type"), e.item.get("call_id")) for e in entries if e.item.get("type") in OUTPUT_TYPES}
+    outputs = {(e.item["type"], _call_id(e.item)) for e in entries if e.item.get("type") in OUTPUT_TYPES}
     return [
         e for e in entries if is_call(e.item) and (OUTPUT_TYPE_OF[e.item["type"]], e.item["call_id"]) not in outputs
     ]
+
+
+def _call_id(item: Item) -> str | None:
+    call_id = item.get("call_id")
+    return call_id if isinstance(call_id, str) else None
 
 
 def last_assistant_text(items: Sequence[Item]) -> str:
@@ -110,7 +126,7 @@ def drop_orphans(entries: Sequence[Entry]) -> list[Entry]:
 
     def belongs(item: Item) -> bool:
         kind = item.get("type")
-        if kind not in OUTPUT_TYPES or (kind, item.get("call_id")) in calls:
+        if kind not in OUTPUT_TYPES or (kind, _call_id(item)) in calls:
             return True
         return kind == "tool_search_output" and (item.get("execution") == "server" or item.get("call_id") is None)
 
@@ -127,15 +143,15 @@ def _without_media(e: Entry, notes: dict[str, str]) -> Entry:
     changed: Item = {}
     for key in ("content", "output"):
         parts = e.item.get(key)
-        if isinstance(parts, list) and any(isinstance(part, dict) and part.get("type") in notes for part in parts):
+        if is_list(parts) and any(is_object(part) and str(part.get("type")) in notes for part in parts):
             changed[key] = [_without_medium(part, notes) for part in parts]
     if e.item.get("type") == "image_generation_call" and "input_image" in notes and e.item.get("result"):
         changed["result"] = ""
     return entry({**e.item, **changed}, e.address, e.turn_id) if changed else e
 
 
-def _without_medium(part: Part, notes: dict[str, str]) -> Part:
-    note = notes.get(str(part.get("type")))
+def _without_medium(part: Any, notes: dict[str, str]) -> Any:
+    note = notes.get(str(part.get("type"))) if is_object(part) else None
     return part if note is None else {"type": "input_text", "text": note}
 
 
@@ -149,7 +165,7 @@ def cut_output(item: Item, budget: Budget) -> Item:
     if item.get("type") not in ("function_call_output", "custom_tool_call_output"):
         return item
     output = item.get("output")
-    cut = cut_parts(output, budget) if isinstance(output, list) else cut_middle(str(output or ""), budget)
+    cut = cut_parts(output, budget) if is_list(output) else cut_middle(str(output or ""), budget)
     return item if cut == output else {**item, "output": cut}
 
 

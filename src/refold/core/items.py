@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
+from refold.core.jsonio import dump, is_list, is_object
+
 Item: TypeAlias = dict[str, Any]  # one JSON object of the Responses protocol; the JSON border
 Part: TypeAlias = dict[str, Any]  # one content part of an item
 Role: TypeAlias = Literal["user", "developer", "assistant", "system"]
@@ -51,7 +53,7 @@ class Compaction(TypedDict):
 # The key under which the real program keeps turn id and kinds inside a stored item. Never sent, save to OpenAI.
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 
-LOG_ONLY_KEYS = (PASSTHROUGH, "encrypted_function_args")  # what providers are not sent
+OPENAI_ONLY_KEYS = (PASSTHROUGH, "encrypted_function_args")  # other providers answer 400 to them (spec §3.6)
 
 # call type -> type of the output that answers it
 OUTPUT_TYPE_OF: dict[str, str] = {
@@ -125,7 +127,8 @@ ID_PREFIX: dict[str, str] = {
 
 def enters_history(item: Item) -> bool:
     """Whether a recorded item becomes part of the history (spec §3.1)."""
-    return item.get("type") in HISTORY_TYPES and item.get("role") != "system"
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in HISTORY_TYPES and item.get("role") != "system"
 
 
 def is_model_generated(item: Item) -> bool:
@@ -135,8 +138,9 @@ def is_model_generated(item: Item) -> bool:
 
 
 def is_call(item: Item) -> bool:
-    """Whether this item asks for an output (a call whose id is null asks for none)."""
-    return item.get("type") in OUTPUT_TYPE_OF and bool(item.get("call_id"))
+    """Whether this item asks for an output (a call whose id is null, empty or no text asks for none)."""
+    call_id = item.get("call_id")
+    return item.get("type") in OUTPUT_TYPE_OF and isinstance(call_id, str) and bool(call_id)
 
 
 def is_output(item: Item) -> bool:
@@ -155,7 +159,7 @@ def content_parts(item: Item) -> list[Part]:
     body = item.get("content") if "content" in item else item.get("output")
     if isinstance(body, str):
         return [{"type": "input_text", "text": body}]
-    return [part for part in body if isinstance(part, dict)] if isinstance(body, list) else []
+    return [part for part in body if is_object(part)] if is_list(body) else []
 
 
 def message_texts(item: Item) -> list[str]:
@@ -212,18 +216,20 @@ def with_id(item: Item, new_id: str) -> Item:
 def spelled(item: Item, *, with_metadata: bool = False) -> Item:
     """An item as a provider may be sent it: without what only the log needs, without an id that it would refuse.
 
-    `with_metadata` keeps the internal metadata, less its provenance: OpenAI takes it, others answer 400 (spec §3.6).
+    Arguments that are no text become their JSON text. `with_metadata` keeps what OpenAI alone takes, less provenance.
     """
-    dropped = [key for key in LOG_ONLY_KEYS if key in item]
+    changed: Item = {}
+    dropped = [] if with_metadata else [key for key in OPENAI_ONLY_KEYS if key in item]
     if "id" in item and not _is_sendable_id(item["id"]):
         dropped.append("id")
-    if not dropped:
-        return item
-    kept = {key: value for key, value in item.items() if key not in dropped}
+    if item.get("type") == "function_call" and not isinstance(item.get("arguments", ""), str):
+        changed["arguments"] = dump(item["arguments"]).decode()
     about = item.get(PASSTHROUGH)
-    if with_metadata and isinstance(about, dict):
-        kept[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
-    return kept
+    if with_metadata and is_object(about) and "content_item_metadata" in about:
+        changed[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
+    if not dropped and not changed:
+        return item
+    return {key: changed.get(key, value) for key, value in item.items() if key not in dropped}
 
 
 def _is_sendable_id(value: Any) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from refold.core.fragments import origin_of
 from refold.core.items import HISTORY_TYPES, Item, message_text
-from refold.core.jsonio import dump, load
+from refold.core.jsonio import dump, is_list, is_object, load
 from refold.core.records import (
     JSON,
     Compacted,
@@ -88,7 +88,8 @@ def _event_payload(record: Record) -> JSON:
         case TurnEnded(outcome="interrupted"):
             return {"type": "turn_aborted", "turn_id": record.turn_id, "reason": "interrupted", **_times(record)}
         case TurnEnded():
-            error = {"error": {"message": record.error, "codex_error_info": "other"}} if record.error else {}
+            failed = record.outcome == "failed"
+            error = {"error": {"message": record.error or "", "codex_error_info": "other"}} if failed else {}
             told = {"turn_id": record.turn_id, "last_agent_message": record.last_message}
             return {"type": "task_complete", **told, **error, **_times(record)}
         case UsageCounted(last=last, total=total, context_window=window):
@@ -127,8 +128,8 @@ def _mirror(item: Item) -> JSON | None:
         content = [{"type": "Text", "text": message_text(item)}]
         return {"type": "AgentMessage", "id": item.get("id"), "content": content}
     if item.get("role") == "user" and origin_of(item) == "typed":
-        content = [{"type": "text", "text": message_text(item), "text_elements": []}]
-        return {"type": "UserMessage", "id": item.get("id"), "content": content}
+        said: JSON = {"type": "text", "text": message_text(item), "text_elements": []}
+        return {"type": "UserMessage", "id": item.get("id"), "content": [said]}
     return None
 
 
@@ -151,15 +152,12 @@ def _meta_payload(record: SessionStarted) -> JSON:
 
 
 def _compacted_payload(record: Compacted) -> JSON:
-    window = record.window or Window()
+    window = record.window
     return {
         **record.payload,
         "message": record.message,
         **({} if record.history is None else {"replacement_history": list(record.history)}),
-        "window_number": window.number,
-        "first_window_id": window.first_id,
-        "previous_window_id": window.previous_id,
-        "window_id": window.id,
+        **({} if window is None else _window_payload(window)),
         "compaction_response_id": record.response_id,
         "refold": {
             **record.facts,
@@ -167,6 +165,15 @@ def _compacted_payload(record: Compacted) -> JSON:
             "world": record.world,
             "turn_context": record.settings,
         },
+    }
+
+
+def _window_payload(window: Window) -> JSON:
+    return {
+        "window_number": window.number,
+        "first_window_id": window.first_id,
+        "previous_window_id": window.previous_id,
+        "window_id": window.id,
     }
 
 
@@ -182,7 +189,7 @@ def decode(raw: bytes, line_number: int) -> Line | None:
         value, warning = load(raw)
     except ValueError as error:
         return Line(line_number, LineDamaged(_one_line(error)), warning=f"not JSON: {_one_line(error)}")
-    if not isinstance(value, dict):
+    if not is_object(value):
         return Line(line_number, LineDamaged("not a JSON object"), warning="not a JSON object")
     ordinal = value.get("ordinal")
     stamp = value.get("timestamp")
@@ -200,7 +207,7 @@ def has_ordinal(raw: bytes) -> bool:
         value, _ = load(raw.strip(b" \t\r\n"))
     except ValueError:
         return False
-    return isinstance(value, dict) and isinstance(value.get("ordinal"), int)
+    return is_object(value) and isinstance(value.get("ordinal"), int)
 
 
 def _one_line(error: Exception) -> str:
@@ -209,7 +216,7 @@ def _one_line(error: Exception) -> str:
 
 def _record(line: JSON) -> Record:
     kind, payload = line.get("type"), line.get("payload")
-    if not isinstance(payload, dict):
+    if not is_object(payload):
         return _bare(line)
     try:
         match kind:
@@ -223,7 +230,7 @@ def _record(line: JSON) -> Record:
                 return _compacted_record(payload)
             case "turn_context":
                 return SettingsApplied(payload)
-            case "world_state" if isinstance(payload.get("state"), dict):
+            case "world_state" if is_object(payload.get("state")):
                 return WorldObserved(bool(payload.get("full")), payload["state"])
             case "refold":
                 return _refold_record(payload)
@@ -235,19 +242,20 @@ def _record(line: JSON) -> Record:
 
 def _bare(line: JSON) -> Record:
     """A line of the first generation (2025): no envelope, the item or the metadata itself."""
-    if line.get("type") in HISTORY_TYPES:
+    kind = line.get("type")
+    if isinstance(kind, str) and kind in HISTORY_TYPES:
         return ItemRecorded({key: value for key, value in line.items() if not (key == "id" and value is None)})
     if "type" not in line and isinstance(line.get("id"), str) and "timestamp" in line:
         return _meta_record(line)
-    if line.get("type") == "session_meta" and isinstance(line.get("id"), str):
+    if kind == "session_meta" and isinstance(line.get("id"), str):
         return _meta_record({key: value for key, value in line.items() if key != "type"})
-    return LineKept(str(line.get("type") or line.get("record_type") or "unknown"), line)
+    return LineKept(str(kind or line.get("record_type") or "unknown"), line)
 
 
 def _item_record(payload: JSON, metadata: Any) -> Record:
     if payload.get("type") == "ghost_snapshot":
         return LineKept("response_item", payload)
-    extra = metadata if isinstance(metadata, dict) else None
+    extra = metadata if is_object(metadata) else None
     limit = extra.get("fallback_token_limit_override") if extra else None
     return ItemRecorded(payload, limit if isinstance(limit, int) else None, extra)
 
@@ -256,13 +264,16 @@ def _meta_record(payload: JSON) -> SessionStarted:
     base = payload.get("base_instructions", payload.get("instructions"))
     window = payload.get("context_window")
     known = {"session_id", "id", "timestamp", "cwd", "model_provider", "base_instructions", "history_mode"}
+    thread_id = payload.get("id") or payload.get("session_id")
+    if not isinstance(thread_id, str):
+        raise ValueError("a session without an id")
     return SessionStarted(
-        thread_id=str(payload.get("id") or payload.get("session_id")),
+        thread_id=thread_id,
         timestamp=str(payload.get("timestamp") or ""),
         cwd=str(payload.get("cwd") or ""),
         provider=str(payload.get("model_provider") or ""),
-        base_instructions=base.get("text") if isinstance(base, dict) else base if isinstance(base, str) else None,
-        window_id=window.get("window_id") if isinstance(window, dict) else None,
+        base_instructions=base.get("text") if is_object(base) else base if isinstance(base, str) else None,
+        window_id=window.get("window_id") if is_object(window) else None,
         forked_from=payload.get("forked_from_id"),
         history_mode=str(payload.get("history_mode") or "legacy"),
         payload={key: value for key, value in payload.items() if key not in known},
@@ -286,13 +297,13 @@ _COMPACTED_KEYS = frozenset(
 def _compacted_record(payload: JSON) -> Compacted:
     history = payload.get("replacement_history")
     ours = payload.get("refold")
-    own: JSON = ours if isinstance(ours, dict) else {}
+    own: JSON = ours if is_object(ours) else {}
     number = payload.get("window_number")
     ids = (payload.get("window_id"), payload.get("first_window_id"), payload.get("previous_window_id"))
     window = Window(number, *(None if one is None else str(one) for one in ids)) if isinstance(number, int) else None
     items = None
-    if isinstance(history, list):
-        items = tuple(item for item in history if isinstance(item, dict) and item.get("type") != "ghost_snapshot")
+    if is_list(history):
+        items = tuple(item for item in history if is_object(item) and item.get("type") != "ghost_snapshot")
     return Compacted(
         message=str(payload.get("message") or ""),
         history=items,
@@ -317,7 +328,7 @@ def _event_record(payload: JSON) -> Record:
             return _turn_ended(payload, "failed" if error else "completed", error)
         case "turn_aborted":
             return _turn_ended(payload, "interrupted", None)
-        case "token_count" if isinstance(payload.get("info"), dict):
+        case "token_count" if is_object(payload.get("info")):
             info = payload["info"]
             last = msgspec.convert(info.get("last_token_usage") or {}, Usage, strict=False)
             total = msgspec.convert(info.get("total_token_usage") or {}, Usage, strict=False)
@@ -333,7 +344,7 @@ def _turn_ended(payload: JSON, outcome: Any, error: Any) -> TurnEnded:
         turn_id=payload.get("turn_id"),
         outcome=outcome,
         last_message=payload.get("last_agent_message"),
-        error=str(error.get("message")) if isinstance(error, dict) else None,
+        error=str(error.get("message") or "") or None if is_object(error) else None,
         started_at=_int(payload.get("started_at")),
         completed_at=_int(payload.get("completed_at")),
         duration_ms=_int(payload.get("duration_ms")),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from refold.core.jsonio import is_list, is_object
 from refold.core.truncate import Budget
 from refold.errors import ConfigError
 
@@ -105,15 +106,15 @@ def parse_catalog(document: Any, where: str) -> dict[str, Profile]:
 
     Raises ConfigError naming `where` and the model that is wrong.
     """
-    models = document.get("models") if isinstance(document, dict) else None
-    if not isinstance(models, list):
+    models = document.get("models") if is_object(document) else None
+    if not is_list(models):
         raise ConfigError("model_catalog_json", f'{where} must hold {{"models": [...]}}')
     profiles = (_catalog_profile(entry, where) for entry in models)
     return {profile.slug: profile for profile in profiles}
 
 
 def _catalog_profile(entry: Any, where: str) -> Profile:
-    if not isinstance(entry, dict) or not isinstance(entry.get("slug"), str):
+    if not is_object(entry) or not isinstance(entry.get("slug"), str):
         raise ConfigError("model_catalog_json", f"{where}: a model has no slug")
     slug = entry["slug"]
 
@@ -125,19 +126,23 @@ def _catalog_profile(entry: Any, where: str) -> Profile:
             raise ConfigError("model_catalog_json", f"{where}: {slug}.{key} must be a number of tokens, not {value!r}")
         return value
 
-    policy = entry.get("truncation_policy") or {"mode": "bytes", "limit": 10_000}
-    mode: Literal["bytes", "tokens"] = "tokens" if policy.get("mode") == "tokens" else "bytes"
+    def fact(key: str, kind: Any) -> Any:
+        try:
+            return msgspec.convert(entry.get(key), kind)
+        except msgspec.ValidationError as error:
+            raise ConfigError("model_catalog_json", f"{where}: {slug}.{key} is wrong: {error}") from None
+
     largest = tokens("max_context_window")
     return Profile(
         slug=slug,
         context_window=tokens("context_window") or largest,
         max_context_window=largest,
         auto_compact_token_limit=tokens("auto_compact_token_limit"),
-        truncation=Budget(mode, int(policy.get("limit", 10_000))),
-        comp_hash=entry.get("comp_hash"),
-        base_instructions=entry.get("base_instructions"),
-        input_modalities=tuple(entry.get("input_modalities") or ("text", "image")),
-        supports_parallel_tool_calls=bool(entry.get("supports_parallel_tool_calls", True)),
-        reasoning_effort=entry.get("default_reasoning_level") or entry.get("reasoning_effort"),
-        verbosity=entry.get("default_verbosity") if entry.get("support_verbosity") else None,
+        truncation=fact("truncation_policy", Budget | None) or _BYTES_10K,
+        comp_hash=fact("comp_hash", str | None),
+        base_instructions=fact("base_instructions", str | None),
+        input_modalities=fact("input_modalities", tuple[str, ...] | None) or ("text", "image"),
+        supports_parallel_tool_calls=fact("supports_parallel_tool_calls", bool | None) is not False,
+        reasoning_effort=fact("default_reasoning_level", str | None) or fact("reasoning_effort", str | None),
+        verbosity=fact("default_verbosity", str | None) if entry.get("support_verbosity") else None,
     )

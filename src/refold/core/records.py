@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from refold.core.items import Item
+from refold.core.jsonio import JSON
 from refold.core.usage import Usage
 
-JSON: TypeAlias = dict[str, Any]
 Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
 Phase: TypeAlias = Literal["pre_turn", "mid_turn", "standalone_turn"]
 Scope: TypeAlias = Literal["total", "body_after_prefix"]
@@ -93,7 +93,7 @@ class SettingsApplied(msgspec.Struct, frozen=True):
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint. With `history` it is sufficient alone: nothing before it is needed to go on.
 
-    `origins` and `addresses` run beside `history`; `world` and `settings` are the baseline and turn context in force.
+    `addresses` run beside `history` ("" = made by this compaction); `world` and `settings` are what is in force.
     """
 
     message: str

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold.core.compaction.replacement import rebuild_from_summary
-from refold.core.history import Entry, drop_user_turns, entry
+from refold.core.history import Entry, drop_user_turns, entry, is_spoken
 from refold.core.items import enters_history
 from refold.core.records import (
     JSON,
@@ -93,8 +93,8 @@ class Thread:
                 self.open_turn = None
             case SettingsApplied(settings=settings):
                 self.settings = settings
-            case WorldObserved(full=full, state=state):
-                self.world = state if full else merge_patch(self.world, state)
+            case WorldObserved(full=full, state=state) if full or self.world is not None:
+                self.world = state if full else merge_patch(self.world, state)  # a patch without a base is ignored
             case Compacted():
                 self._install(record, ordinal)
             case CompactionAttempted(usage=usage):
@@ -117,7 +117,7 @@ class Thread:
         else:
             known = record.addresses if len(record.addresses) == len(record.history) else ()
             self.history = [
-                entry(item, known[index] if known else here)
+                entry(item, (known[index] if known else "") or here)
                 for index, item in enumerate(record.history)
                 if enters_history(item)
             ]
@@ -134,20 +134,28 @@ class Thread:
 
 
 def _rolled_back(log: list[Line]) -> set[int]:
-    """Indexes of checkpoints, worlds and settings in segments that a later rollback undid."""
+    """Indexes of checkpoints, worlds and settings in turns that a later rollback undid.
+
+    A rollback counts turns in which a person spoke; a turn that only compacted goes with the one before it.
+    """
     if not any(isinstance(line.record, RolledBack) for line in log):
         return set()
     ignored: set[int] = set()
-    segments: list[list[int]] = [[]]  # per user turn: the indexes to ignore if it is undone
+    turns: list[list[int]] = [[]]  # the indexes to ignore if it is undone; the first holds what stands before any turn
+    spoken: list[bool] = [False]
     for index, line in enumerate(log):
         match line.record:
             case TurnStarted():
-                segments.append([])
+                turns.append([])
+                spoken.append(False)
+            case ItemRecorded(item=item):
+                spoken[-1] = spoken[-1] or is_spoken(item)
             case Compacted() | WorldObserved() | SettingsApplied():
-                segments[-1].append(index)
-            case RolledBack(turns=turns):
-                for _ in range(min(turns, len(segments) - 1)):
-                    ignored.update(segments.pop())
+                turns[-1].append(index)
+            case RolledBack(turns=count):
+                while count > 0 and len(turns) > 1:
+                    ignored.update(turns.pop())
+                    count -= spoken.pop()
             case _:
                 pass
     return ignored

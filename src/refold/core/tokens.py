@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from refold.core.items import Item, Part
+from refold.core.jsonio import is_list, is_object
 from refold.core.truncate import tokens_for
 
 IMAGE_BYTES = 7_373  # what one image costs, as bytes of text; its base64 length says nothing
@@ -34,7 +35,10 @@ def utf8_len(text: str) -> int:
 
 
 def measure(item: Item) -> Sizes:
-    """The sizes of one item (spec §1.2 second generation, as the recorded totals show)."""
+    """The sizes of one item (spec §1.2 second generation, as the recorded totals show).
+
+    Raises UnicodeEncodeError when a text that counts holds half a surrogate pair.
+    """
     match item.get("type"):
         case "message" | "agent_message":
             return _measure_body(item.get("content"))
@@ -48,7 +52,7 @@ def measure(item: Item) -> Sizes:
         case "image_generation_call":
             return Sizes(text=_lengths(item, "revised_prompt"), image=IMAGE_BYTES if item.get("result") else 0)
         case _:
-            return Sizes(text=utf8_len(msgspec.json.encode(item).decode()))
+            return Sizes(text=len(msgspec.json.encode(item)))
 
 
 def estimate(sizes: Iterable[Sizes], base_instructions: str | None) -> int:
@@ -56,12 +60,16 @@ def estimate(sizes: Iterable[Sizes], base_instructions: str | None) -> int:
     return tokens_for(utf8_len(base_instructions or "")) + sum(size.tokens for size in sizes)
 
 
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _lengths(item: Item, *keys: str) -> int:
     total = 0
     for key in keys:
         value = item.get(key)
         if isinstance(value, str):
-            total += utf8_len(value)
+            total += _bytes(value)
         elif value is not None and key in ("arguments", "input"):
             total += len(msgspec.json.encode(value))
     return total
@@ -69,12 +77,12 @@ def _lengths(item: Item, *keys: str) -> int:
 
 def _measure_body(body: Any) -> Sizes:
     if isinstance(body, str):
-        return Sizes(text=utf8_len(body))
-    if not isinstance(body, list):
+        return Sizes(text=_bytes(body))
+    if not is_list(body):
         return Sizes()
     text = image = blob = 0
     for part in body:
-        if isinstance(part, dict):
+        if is_object(part):
             size = _measure_part(part)
             text, image, blob = text + size.text, image + size.image, blob + size.blob
     return Sizes(text, image, blob)
@@ -82,13 +90,13 @@ def _measure_body(body: Any) -> Sizes:
 
 def _measure_part(part: Part) -> Sizes:
     if isinstance(part.get("text"), str):
-        return Sizes(text=utf8_len(part["text"]))
+        return Sizes(text=_bytes(part["text"]))
     match part.get("type"):
         case "input_image":
             url = str(part.get("image_url") or "")
             head = INLINE_IMAGE.match(url[:256])
-            return Sizes(image=IMAGE_BYTES, text=head.end()) if head else Sizes(text=utf8_len(url))
+            return Sizes(image=IMAGE_BYTES, text=head.end()) if head else Sizes(text=_bytes(url))
         case "encrypted_content":
             return Sizes(text=-(-_lengths(part, "encrypted_content") * 9 // 16))
         case _:
-            return Sizes(text=sum(utf8_len(value) for value in part.values() if isinstance(value, str)))
+            return Sizes(text=sum(_bytes(value) for value in part.values() if isinstance(value, str)))

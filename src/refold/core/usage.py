@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from refold.core.jsonio import is_object
+
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=False):
     """Tokens of one response or a sum of them. Cached tokens are part of `input_tokens`."""
@@ -35,11 +37,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=False):
 
 def usage_from_api(value: Any) -> Usage | None:
     """The `usage` object of a Responses response, or None when there is none; missing details are 0."""
-    if not isinstance(value, dict):
+    if not is_object(value):
         return None
 
     def number(container: Any, key: str) -> int:
-        found = container.get(key) if isinstance(container, dict) else None
+        found = container.get(key) if is_object(container) else None
         return int(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else 0
 
     inputs, outputs = value.get("input_tokens_details"), value.get("output_tokens_details")

@@ -24,7 +24,7 @@ from refold.core.fragments import (
     tagged,
 )
 from refold.core.items import Item, Role
-from refold.core.records import JSON
+from refold.core.jsonio import JSON, is_object
 from refold.core.templates import template
 
 
@@ -98,7 +98,7 @@ def _render_permissions(world: World, before: Any) -> Fragment | None:
 
 def _render_agents_md(world: World, before: Any) -> Fragment | None:
     now: JSON = world.state["agents_md"]
-    had = isinstance(before, dict) and bool(before.get("text"))
+    had = is_object(before) and bool(before.get("text"))
     if not now.get("text"):
         gone = f"{AGENTS_MD_HEAD}\n\n<INSTRUCTIONS>\n{NO_LONGER_APPLY}\n</INSTRUCTIONS>"
         return Fragment("user", KIND_AGENTS_MD, gone) if had else None
@@ -142,7 +142,7 @@ def render(world: World, baseline: JSON | None) -> list[Fragment]:
 
 def _same(name: str, before: Any, now: Any) -> bool:
     if name == "agents_md" and now != before:  # no file now and none before: nothing to say
-        return not now.get("text") and not (isinstance(before, dict) and before.get("text"))
+        return not now.get("text") and not (is_object(before) and before.get("text"))
     return before == now
 
 
@@ -165,9 +165,9 @@ def messages(fragments: list[Fragment], ids: list[str], turn_id: str | None) -> 
 
 def merge_patch(target: Any, patch: Any) -> Any:
     """The target with a merge patch applied: null deletes, objects merge, everything else replaces."""
-    if not isinstance(patch, dict):
+    if not is_object(patch):
         return patch
-    result = dict(target) if isinstance(target, dict) else {}
+    result = dict(target) if is_object(target) else {}
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
@@ -178,7 +178,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def diff_patch(before: Any, after: Any) -> Any:
     """The merge patch that turns `before` into `after`; {} when they are equal."""
-    if not (isinstance(before, dict) and isinstance(after, dict)):
+    if not (is_object(before) and is_object(after)):
         return after
     patch: JSON = {key: None for key in before if key not in after}
     for key, value in after.items():

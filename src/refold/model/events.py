@@ -158,6 +158,8 @@ def _json(data: str) -> Any:
     """The decoded text; None when it is no JSON. Halves of surrogate pairs, which no UTF-8 can hold, become U+FFFD."""
     try:
         return msgspec.json.decode(data)
+    except RecursionError:
+        return None
     except msgspec.DecodeError:
         pass
     try:

@@ -182,7 +182,7 @@ class ResponsesModel:
         match error:
             case httpx2.ConnectTimeout():
                 text = f"cannot reach {where}: no connection within {CONNECT_SECONDS:g} s"
-            case httpx2.ReadTimeout():
+            case httpx2.ReadTimeout() | httpx2.WriteTimeout():
                 return BadModelStream(IDLE_TIMEOUT)
             case httpx2.LocalProtocolError():  # its text quotes the header, which may be the key
                 return ModelRefused("the request cannot be sent: a header has a character that HTTP does not allow")
@@ -228,8 +228,10 @@ def _new_client(provider: Provider, url: httpx2.URL) -> httpx2.AsyncClient:
             trust_env=not at_home,
             follow_redirects=False,
         )
-    except ImportError as error:  # httpx2 looks for socksio when a SOCKS proxy is set
-        raise ConfigError("ALL_PROXY", f"cannot be used: {error}") from error
+    except OSError as error:
+        raise ConfigError("SSL_CERT_FILE", f"cannot be used: {error}") from error
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:  # a SOCKS proxy needs a package of its own
+        raise ConfigError("HTTPS_PROXY or ALL_PROXY", f"cannot be used: {error}") from error
 
 
 def _is_loopback(host: str) -> bool:

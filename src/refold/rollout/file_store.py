@@ -46,13 +46,25 @@ class FileStore:
 
     @classmethod
     def reopen(cls, path: Path, thread_id: str, next_ordinal: int) -> FileStore:
-        """Continue an existing file. Raises RolloutLocked when another process writes it, RolloutError otherwise."""
+        """Continue an existing file that was read up to `next_ordinal`; a compressed one beside it, plain.
+
+        Raises RolloutLocked when another process writes it, or wrote it after it was read; RolloutError otherwise.
+        """
         if path.suffix == COMPRESSED:
             path = _decompressed(path)
+        elif is_zstd(path):
+            raise RolloutError(f"{path} is compressed but not named {COMPRESSED}; rename it to go on, or fork it")
         store = cls(path, thread_id)
-        store._open(os.O_RDWR | os.O_APPEND)
-        store._numbered = _last_line_has_ordinal(store._descriptor()) is not False
-        store._next = next_ordinal
+        fd = store._open(os.O_RDWR | os.O_APPEND)
+        newest = _newest_ordinal(fd)
+        if newest is None:
+            store._numbered, following = False, _line_count(fd) + 1
+        else:
+            following = newest + 1
+        if following > next_ordinal and newest is not None:
+            store.close()
+            raise RolloutLocked(f"{path.name} was written by another process meanwhile; try again")
+        store._next = max(following, next_ordinal)
         return store
 
     @property

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
-from refold.core.lines import decode
+from msgspec.structs import replace
+
+from refold.core.lines import decode, has_ordinal
 from refold.core.records import Line
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 
@@ -16,42 +19,74 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_LINE_BYTES = 1 << 30  # a longer line is an error with its place, not an attempt to hold it
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Every line with its record; blank lines are skipped, damage is a record too.
+def read_lines(path: Path, *, head: int | None = None) -> Iterator[Line]:
+    """Every line with its record; blank lines are skipped, damage is a record too. A warning says where it stands.
 
+    `head`: only the whole lines within so many bytes, and the first one however long it is.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
     with open_rollout(path) as file:
-        for number, raw in enumerate(_raw_lines(file, path), 1):
+        for number, offset, raw in _raw_lines(file, path, head):
             line = decode(raw, number)
             if line is not None:
-                yield line
+                yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
 
 
 def find_line(path: Path, ordinal: int) -> str | None:
-    """The text of the line that an address means, whole; None when there is none. Bad bytes are replaced."""
+    """The text of the line that an address means, whole; None when there is none. Bad bytes are replaced.
+
+    A line's own ordinal comes before the number of a line that has none, as a damaged one.
+    """
+    meant: bytes | None = None
+    numbered: bool | None = None  # whether the file's lines have ordinals
     with open_rollout(path) as file:
-        for number, raw in enumerate(_raw_lines(file, path), 1):
+        for number, _, raw in _raw_lines(file, path):
             line = decode(raw, number)
-            if line is not None and line.ordinal == ordinal:
-                return raw.strip(b" \t\r\n").decode("utf-8", "replace")
-    return None
+            if line is None:
+                continue
+            if numbered is None:
+                numbered = has_ordinal(raw)
+            if line.ordinal == ordinal:
+                meant = meant or raw
+                if not numbered or has_ordinal(raw):
+                    return _text(raw)
+    return None if meant is None else _text(meant)
+
+
+def is_zstd(path: Path) -> bool:
+    """Whether a file's content (not its name) says that it is compressed. Raises RolloutNotFound, RolloutError."""
+    with _open(path) as file:
+        try:
+            return file.read(len(ZSTD_MAGIC)) == ZSTD_MAGIC
+        except OSError as error:
+            raise RolloutError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def open_rollout(path: Path) -> IO[bytes]:
-    """The file's bytes as text lines, decompressed when the content (not the name) says zstd."""
+    """The file's bytes, decompressed when the content (not the name) says zstd. Raises RolloutNotFound, RolloutError."""
+    return _open_zstd(path) if is_zstd(path) else _open(path)
+
+
+def damage(path: Path, error: Exception, line: int) -> RolloutError | None:
+    """What an error while reading a file's bytes means; None when it is not about the file."""
+    if isinstance(error, OSError):
+        return RolloutError(f"{path} cannot be read: {error.strerror or error}")
+    if isinstance(error, EOFError):
+        return RolloutCorrupt(f"{path}: the compressed file ends in its middle, after line {line}")
+    if type(error).__name__ == "ZstdError":  # the class lives in a module that is only imported when needed
+        return RolloutCorrupt(f"{path}: broken zstd data after line {line}: {error}")
+    return None
+
+
+def _open(path: Path) -> IO[bytes]:
     try:
-        file = path.open("rb")
-        magic = file.read(len(ZSTD_MAGIC))
-        file.seek(0)
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe has no start to come back to, and may never begin
+            raise RolloutError(f"{path} is not a regular file")
+        return path.open("rb")
     except FileNotFoundError:
         raise RolloutNotFound(f"no such file: {path}") from None
     except OSError as error:
         raise RolloutError(f"{path} cannot be read: {error.strerror}") from None
-    if magic != ZSTD_MAGIC:
-        return file
-    file.close()
-    return _open_zstd(path)
 
 
 def _open_zstd(path: Path) -> IO[bytes]:
@@ -62,22 +97,33 @@ def _open_zstd(path: Path) -> IO[bytes]:
             from backports import zstd
     except ImportError:
         raise RolloutError(f"{path} is compressed; install backports.zstd to read it") from None
-    return zstd.open(path, "rb")
+    return cast("IO[bytes]", zstd.open(path, "rb"))
 
 
-def _raw_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    number = 0
+def _raw_lines(file: IO[bytes], path: Path, head: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+    """(number, offset in bytes, the line with its end), numbers from 1, offsets from 0."""
+    number = offset = 0
+    longest = MAX_LINE_BYTES
     try:
-        while raw := file.readline(MAX_LINE_BYTES):
+        while longest > 0 and (raw := file.readline(longest)):
             number += 1
-            if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
-                raise RolloutCorrupt(f"{path}: line {number} is longer than {MAX_LINE_BYTES:,} bytes", line=number)
-            yield raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-    except OSError as error:
-        raise RolloutError(f"{path} cannot be read: {error.strerror or error}") from None
-    except EOFError:
-        raise RolloutCorrupt(f"{path}: the compressed file ends in its middle, after line {number}") from None
+            if len(raw) == longest and not raw.endswith(b"\n"):
+                if longest < MAX_LINE_BYTES:
+                    return  # it goes on beyond the head
+                raise RolloutCorrupt(
+                    f"{path}: line {number}, byte {offset} is longer than {MAX_LINE_BYTES:,} bytes", line=number
+                )
+            yield number, offset, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            offset += len(raw)
+            longest = MAX_LINE_BYTES if head is None else head - offset
+    except RolloutError:
+        raise
     except Exception as error:
-        if type(error).__name__ != "ZstdError":  # the class lives in a module that is only imported when needed
+        found = damage(path, error, number)
+        if found is None:
             raise
-        raise RolloutCorrupt(f"{path}: broken zstd data after line {number}: {error}") from None
+        raise found from None
+
+
+def _text(raw: bytes) -> str:
+    return raw.strip(b" \t\r\n").decode("utf-8", "replace")

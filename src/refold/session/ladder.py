@@ -98,11 +98,12 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry]) -> Sum
         except (ModelUnavailable, CompactionFailed) as error:
             _failed(memory, dropped, str(error))
             attempt += 1
-            unavailable = isinstance(error, ModelUnavailable)
-            if attempt > most or (unavailable and not is_worth_retrying(error)):
+            if attempt > most or (isinstance(error, ModelUnavailable) and not is_worth_retrying(error)):
                 raise
             jitter = memory.clock.jitter()
-            seconds = wait_before_retry(error, attempt, jitter) if unavailable else backoff(attempt, jitter)
+            seconds = backoff(attempt, jitter)
+            if isinstance(error, ModelUnavailable):  # the provider may have said how long
+                seconds = wait_before_retry(error, attempt, jitter)
             memory.feed.publish(Waiting(attempt, most, seconds, str(error)))
             await asyncio.sleep(seconds)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from refold import __version__
 from refold.core.compaction.due import Due, context_tokens, due
@@ -154,14 +154,15 @@ class Memory:
             self.thread.apply(record, ordinal)
             self.feed.publish(record)
 
-    def add(self, items: Iterable[Item] | Item, *, usage: Any = None) -> None:
-        """Record items as the host has them: user input, a response's output, tool outputs.
+    def add(self, items: Any, *, usage: Any = None) -> None:
+        """Record items as the host has them: one or several; dicts, or objects with `model_dump` (the OpenAI SDK's).
 
-        `usage` is the response's usage (the API's object as a dict, or Usage): it makes `make_room` exact.
+        User input, a response's output, tool outputs. A message may leave out its `type`. `usage` is the response's
+        usage (the API's object, or Usage): it makes `make_room` exact. Raises TypeError for what is no item.
         """
-        given = [items] if isinstance(items, dict) else list(items)
-        records: list[Record] = [self.item(item) for item in given]
-        counted = usage if isinstance(usage, Usage) or usage is None else usage_from_api(usage)
+        given = [items] if isinstance(items, dict) or hasattr(items, "model_dump") else list(items)
+        records: list[Record] = [self.item(_as_item(item)) for item in given]
+        counted = usage if isinstance(usage, Usage) or usage is None else usage_from_api(_as_json(usage))
         if counted is not None:
             records.append(self.usage(counted))
         if records:
@@ -250,6 +251,18 @@ class Memory:
     def stored(self, kind: str, text: str) -> Item:
         """A user message of one part as it is stored."""
         return stored_message("user", [(kind, text)], id=self.clock.item_id("msg"), turn_id=self.thread.open_turn)
+
+
+def _as_json(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_unset=True) if hasattr(value, "model_dump") else value
+
+
+def _as_item(value: Any) -> Item:
+    item = _as_json(value)
+    if not isinstance(item, dict) or not ("type" in item or "role" in item):
+        raise TypeError(f"not a Responses item: {str(value)[:80]!r}")
+    given = cast("Item", item)
+    return given if "type" in given else {"type": "message", **given}
 
 
 def read_thread(path: Path) -> Thread:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from refold.core.items import Item
@@ -25,7 +25,7 @@ class Gate:
         self._alone = False
 
     @asynccontextmanager
-    async def entered(self, *, alone: bool) -> AsyncIterator[None]:
+    async def entered(self, *, alone: bool) -> AsyncGenerator[None]:
         async with self._change:
             await self._change.wait_for(lambda: not self._alone and not (alone and self._together))
             self._alone, self._together = alone, self._together + (not alone)

@@ -218,24 +218,34 @@ class ResponsesServer:
     # --- in the server's thread ---
 
     async def _run(self, listener: socket.socket) -> None:
-        self._loop.set_result(asyncio.get_running_loop())
+        """Accept until stopped. asyncio's own server loses a socket that it accepts while it is being closed."""
+        loop = asyncio.get_running_loop()
+        self._loop.set_result(loop)
         open_connections: set[asyncio.Task[None]] = set()
-        async with asyncio.TaskGroup() as group:
+        with listener:
+            listener.setblocking(False)
+            async with asyncio.TaskGroup() as group:
 
-            def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = group.create_task(self._serve(Connection(reader, writer)))
-                open_connections.add(task)
-                task.add_done_callback(open_connections.discard)
-                task.add_done_callback(lambda _: writer.close())  # even of a task that stopping kept from starting
+                def greet() -> None:
+                    with suppress(BlockingIOError, ConnectionAbortedError):  # the client has gone already
+                        task = group.create_task(self._serve(listener.accept()[0]))
+                        open_connections.add(task)
+                        task.add_done_callback(open_connections.discard)
 
-            server = await asyncio.start_server(greet, sock=listener, limit=READ_BYTES)
-            await self._stop.wait()
-            server.close()
-            for task in open_connections:
-                task.cancel()
+                loop.add_reader(listener, greet)
+                await self._stop.wait()
+                loop.remove_reader(listener)
+                await asyncio.sleep(0)  # a task that has not begun could not close its socket
+                for task in open_connections:
+                    task.cancel()
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, client: socket.socket) -> None:
         """Answer one client's requests until either side closes."""
+        try:
+            connection = Connection(*await asyncio.open_connection(sock=client, limit=READ_BYTES))
+        except OSError:  # the client has gone already
+            client.close()
+            return
         left_in_order = False
         try:
             while request := await connection.next_request():

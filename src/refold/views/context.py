@@ -35,7 +35,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ContextRow, ...]
     estimated: int  # of this request, by size
     used: int  # what the provider counted, and the estimate of what came after
-    counted: bool  # whether a provider's count is known
+    counted: bool  # whether `used` starts from a provider's count; else it is estimated by size
     limit: int | None  # where compaction is due
     context_window: int | None
     percent_left: int | None
@@ -52,7 +52,7 @@ def context(thread: Thread, profile: Profile) -> Context:
     if base:
         preview = " ".join(base.split())[:PREVIEW_CHARS]
         rows.insert(0, ContextRow(f"{thread.id}:0", "developer", "base", tokens_for(utf8_len(base)), preview))
-    used = context_tokens(thread) if thread.last_usage else prompt.tokens
+    used = context_tokens(thread)
     return Context(
         thread_id=thread.id,
         model=profile.slug,
@@ -60,7 +60,7 @@ def context(thread: Thread, profile: Profile) -> Context:
         rows=tuple(rows),
         estimated=prompt.tokens,
         used=used,
-        counted=thread.last_usage is not None,
+        counted=thread.last_usage is not None and thread.last_usage.input_tokens > 0,
         limit=profile.compact_limit,
         context_window=profile.context_window,
         percent_left=profile.percent_left(used),

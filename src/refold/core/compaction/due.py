@@ -9,6 +9,7 @@ import msgspec
 from refold.core.items import is_model_generated
 from refold.core.profile import Profile
 from refold.core.records import Phase, Reason, Scope
+from refold.core.tokens import estimate
 
 if TYPE_CHECKING:
     from refold.core.thread import Thread
@@ -26,10 +27,10 @@ class Due(msgspec.Struct, frozen=True):
 def context_tokens(thread: Thread) -> int:
     """Tokens in the context now: the newest response's total and the estimate of what came after it (spec §1.5).
 
-    0 when no response has told any usage yet.
+    Where no response has told any usage, all of it is estimated: a provider that never tells must not overflow.
     """
     if thread.last_usage is None:
-        return 0
+        return estimate((entry.sizes for entry in thread.history), thread.base_instructions)
     tail = 0
     for entry in reversed(thread.history):
         if is_model_generated(entry.item):

@@ -9,6 +9,7 @@ import msgspec
 from refold.core.fragments import KIND_SUMMARY, SUMMARY_MARK, stored_message
 from refold.core.history import Entry
 from refold.core.items import PASSTHROUGH, Item, message_text
+from refold.core.jsonio import is_list, is_object
 from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
 
@@ -35,13 +36,14 @@ def retained_user_messages(history: Sequence[Entry], budget: int = RETAINED_USER
     for entry in reversed(history):
         if entry.origin != "typed" or remaining <= 0:
             continue
-        text = message_text(entry.item)
+        said = _text_only(entry.item)
+        text = message_text(said)
         cost = tokens_for(utf8_len(text))
         if cost <= remaining:
-            kept.append((_text_only(entry.item), entry.address))
+            kept.append((said, entry.address))
             remaining -= cost
         else:
-            kept.append((_with_parts(entry.item, cut_in_three(text, remaining)), entry.address))
+            kept.append((_with_parts(said, cut_in_three(text, remaining)), entry.address))
             remaining = 0
     kept.reverse()
     return kept
@@ -65,12 +67,12 @@ def cut_in_three(text: str, tokens: int) -> list[str]:
 def _text_only(item: Item) -> Item:
     """The message without its images and the labels around them."""
     parts = item.get("content")
-    if not isinstance(parts, list) or all(isinstance(p, dict) and p.get("type") == "input_text" for p in parts):
+    if not is_list(parts) or all(is_object(p) and p.get("type") == "input_text" for p in parts):
         return item
     texts = [
         str(part["text"])
         for part in parts
-        if isinstance(part, dict) and isinstance(part.get("text"), str) and not _is_image_label(part["text"])
+        if is_object(part) and isinstance(part.get("text"), str) and not _is_image_label(part["text"])
     ]
     return _with_parts(item, texts)
 
@@ -83,7 +85,7 @@ def _is_image_label(text: str) -> bool:
 def _with_parts(item: Item, texts: Sequence[str]) -> Item:
     about = item.get(PASSTHROUGH)
     changed: Item = {**item, "content": [{"type": "input_text", "text": text} for text in texts]}
-    if isinstance(about, dict):
+    if is_object(about):
         changed[PASSTHROUGH] = {**about, "content_item_kinds": ["user.text"]}
     return changed
 
