@@ -31,6 +31,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """The whole JSON body."""
         return b"".join((self.head, b",".join(self.parts), self.tail))
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.head) + sum(map(len, self.parts)) + max(0, len(self.parts) - 1) + len(self.tail)
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks: ids that a provider may use for caching and tracing."""
@@ -49,18 +54,29 @@ class Wire:
         self.profile = profile
         self.encodes = 0  # how many items were encoded, for tests that count
         self._bytes: dict[Entry, bytes] = {}
+        self._entries: tuple[Entry, ...] = ()  # of the last request, whose parts come next
+        self._parts: list[bytes] = []
 
     def request(self, prompt: Prompt, identity: Identity) -> Request:
         """The request for one sampling. Body keys stand in the real program's order."""
-        parts: list[bytes] = []
+        head = b'{"model":' + dump(self.profile.slug) + b',"stream":true,"input":['
+        base: list[bytes] = []
         if prompt.base_instructions:
             base_id = f"msg_{uuid.uuid5(BASE_NAMESPACE, identity.thread_id)}"
-            parts.append(dump(message("developer", [prompt.base_instructions], id=base_id)))
-        parts.extend(self._entry_bytes(entry) for entry in prompt.entries)
-        self._forget(prompt.entries)
-        head = b'{"model":' + dump(self.profile.slug) + b',"stream":true,"input":['
-        tail = dump(self._settings(prompt, identity))
-        return Request(head=head, parts=tuple(parts), tail=b"]," + tail[1:], headers=_headers(identity))
+            base.append(dump(message("developer", [prompt.base_instructions], id=base_id)))
+        tail = b"]," + dump(self._settings(prompt, identity))[1:]
+        parts = (*base, *self._encoded(prompt.entries))
+        return Request(head=head, parts=parts, tail=tail, headers=_headers(identity))
+
+    def _encoded(self, entries: tuple[Entry, ...]) -> list[bytes]:
+        """Each entry's bytes; where the last request's entries are a prefix of these, only what is new is looked at."""
+        known = len(self._entries)
+        if entries[:known] != self._entries:
+            known, self._parts = 0, []
+        self._parts += [self._entry_bytes(entry) for entry in entries[known:]]
+        self._entries = entries
+        self._forget(entries)
+        return self._parts
 
     def _entry_bytes(self, entry: Entry) -> bytes:
         encoded = self._bytes.get(entry)

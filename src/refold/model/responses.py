@@ -108,7 +108,7 @@ class ResponsesModel:
         await self._take_leftovers()
         assert self._url is not None
         headers = {**self._headers, **{name.lower(): value for name, value in request.headers.items()}}
-        headers["content-length"] = str(_body_length(request))
+        headers["content-length"] = str(request.size)
         raw = {name.encode("ascii"): value.encode() for name, value in headers.items()}  # paths in metadata: UTF-8
         message = client.build_request("POST", self._url, headers=raw, content=_body_chunks(request))
         try:
@@ -244,11 +244,6 @@ def _is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
-
-
-def _body_length(request: Request) -> int:
-    commas = max(0, len(request.parts) - 1)
-    return len(request.head) + sum(map(len, request.parts)) + commas + len(request.tail)
 
 
 async def _body_chunks(request: Request) -> AsyncIterator[bytes]:

@@ -128,7 +128,7 @@ async def _ask(memory: Memory, model: Model, wire: Wire, entries: list[Entry]) -
         request_kind="compaction",
     )
     request = wire.request(prompt, identity)
-    memory.feed.publish(SamplingStarted("compaction", len(request.parts), prompt.tokens, len(request.body())))
+    memory.feed.publish(SamplingStarted("compaction", len(request.parts), prompt.tokens, request.size))
     output: list[Item] = []
     async for event in model.sample(request):
         match event:

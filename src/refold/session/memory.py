@@ -19,7 +19,7 @@ from refold.core.fragments import in_turn, stored_message
 from refold.core.history import cut_output
 from refold.core.items import ID_PREFIX, Item, enters_history, is_output, with_id
 from refold.core.profile import Profile
-from refold.core.prompt import Prompt, prompt_from
+from refold.core.prompt import Projection, Prompt
 from refold.core.records import (
     JSON,
     Compacted,
@@ -55,6 +55,7 @@ class Memory:
         self.config = config
         self.clock = clock
         self.feed = Feed()
+        self._projection = Projection(profile)
         self._unwritten: list[Record] = []  # the session's identity waits for the first real record
         self._closed = False
 
@@ -202,7 +203,7 @@ class Memory:
     def prompt(self, tools: Sequence[dict[str, Any]] = ()) -> Prompt:
         """What the next request says; `.input` are the items to send, `.base_instructions` stand beside them."""
         base = self.thread.base_instructions
-        return prompt_from(self.thread.history, self.profile, base_instructions=base, tools=tools)
+        return self._projection.prompt(self.thread.history, base_instructions=base, tools=tools)
 
     # --- compaction --------------------------------------------------------------------------------------------
 

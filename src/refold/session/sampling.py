@@ -111,7 +111,7 @@ async def _stream(scope: Scope) -> AsyncIterator[ModelEvent]:
     prompt = scope.memory.prompt(scope.toolbox.specs)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
     request = scope.wire.request(prompt, identity)
-    scope.memory.feed.publish(SamplingStarted("turn", len(request.parts), prompt.tokens, len(request.body())))
+    scope.memory.feed.publish(SamplingStarted("turn", len(request.parts), prompt.tokens, request.size))
     async for event in scope.model.sample(request):
         yield event
 

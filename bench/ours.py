@@ -1,0 +1,30 @@
+"""refold doing what the bare loop does, with everything it does besides: a log on disk, limits, the rules in force."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from refold import Profile, Provider, ResponsesModel, Session, exec_command, tool
+
+
+@tool
+def nop() -> str:
+    """Does nothing."""
+    return "ok"
+
+
+async def main(url: str, home: str, resume: str | None) -> None:
+    provider = Provider(id="bench", name="bench", base_url=url, env_key=None)
+    model = ResponsesModel(Profile(slug="bench", context_window=100_000_000), provider)
+    tools = [nop, exec_command]
+    if resume:
+        session = Session.resume(resume, model=model, tools=tools, home=home)
+    else:
+        session = Session.start(model=model, tools=tools, home=home)
+    async with session:
+        await session.send("go")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
