@@ -417,7 +417,7 @@ def test_usage_is_counted_over_the_session(tmp_path: Path) -> None:
     assert [one.total.total_tokens for one in counted] == [110, 330]
 
 
-# --- compaction in the loop ----------------------------------------------------------------------------------------------
+# --- compaction in the loop ------------------------------------------------------------------------------------
 
 
 def small(limit: int = 1_000) -> Profile:

@@ -6,16 +6,20 @@ import asyncio
 import signal
 import sys
 from contextlib import suppress
+from typing import Any, Self
 
 import click
 
 from refold.cli.json_events import JsonView
 from refold.cli.live import LiveView
 from refold.cli.options import command_tools, folder, message_from, run_options, settings_from
-from refold.core.records import TurnEnded
+from refold.cli.terminal import asked, is_terminal
+from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import ModelError, RefoldError, SessionBusy
-from refold.session.events import CompactionEnded
+from refold.session.events import Notice
+from refold.session.feed import drain
 from refold.session.session import Session
+from refold.views.shown import one_line
 
 View = JsonView | LiveView
 
@@ -58,9 +62,13 @@ def resume(
     """
     home, config = settings_from(settings)
     if last:
-        reference, message = str(home.catalogue().newest()[0]), message if message is not None else reference
+        if message is not None:
+            raise click.UsageError("--last names the session: only a message can follow")
+        reference, message = str(home.catalogue().newest()[0]), reference
     if reference is None:
         raise click.UsageError("which session? give an ID, a PATH, or --last")
+    if message is None and not is_terminal(sys.stdin):
+        message = "-"
     text = message_from(message)
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.resume(
@@ -137,23 +145,31 @@ def compact(
         home=home.path,
         in_place=in_place,
     )
-    view: View = JsonView(session) if as_json else LiveView(session)
+    return asyncio.run(_compaction(session, JsonView(session) if as_json else LiveView(session)))
 
-    async def compacting() -> int:
-        async with session:
-            view.begin()
-            listener = session.memory.feed.listen()
-            ended: CompactionEnded | None = None
-            try:
-                ended = await session.compact()
-            finally:
-                while not listener.empty():
-                    event = listener.get_nowait()
-                    if event is not None and not isinstance(event, TurnEnded):
-                        view.show(event)
-            return 0 if ended.installed else 1
 
-    return asyncio.run(compacting())
+async def _compaction(session: Session, view: View) -> int:
+    feed = session.memory.feed
+    listener = feed.listen()
+
+    async def show() -> None:
+        async for event in drain(listener):
+            if not isinstance(event, TurnStarted | TurnEnded):  # it is a turn of its own, but nobody spoke
+                view.show(event)
+
+    async with session:
+        view.begin()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(show())
+                with Interrupts(session):
+                    try:
+                        ended = await session.compact()
+                    finally:
+                        feed.end(listener)
+        except ExceptionGroup as group:  # a task group wraps even the error that its own body raised
+            raise group.exceptions[0] from None
+        return 0 if ended.installed else 1
 
 
 # --- talking -----------------------------------------------------------------------------------------------------
@@ -161,60 +177,73 @@ def compact(
 
 def _talk(session: Session, text: str | None, as_json: bool, notice: str | None) -> int:
     view: View = JsonView(session) if as_json else LiveView(session)
-    if notice and not as_json:
-        print(f"refold: {notice}", file=sys.stderr)
-    if text is None and not sys.stdin.isatty():
-        text = message_from("-")
-    return asyncio.run(_conversation(session, text, view))
+    return asyncio.run(_conversation(session, text, view, notice))
 
 
-async def _conversation(session: Session, text: str | None, view: View) -> int:
+async def _conversation(session: Session, text: str | None, view: View, notice: str | None) -> int:
+    """One turn with the text; without one, turns with a person at the terminal until they leave."""
     async with session:
-        _interrupt_on_signals(session)
         view.begin()
+        if notice and isinstance(view, LiveView):  # a program that runs this one has read the manual
+            view.show(Notice(notice))
         if text is not None:
-            return await _turn(session, text, view)
-        status = 0
-        while (line := await asyncio.to_thread(_ask_for_message)) is not None:
+            return (await _turn(session, text, view))[0]
+        status, goes_on = 0, True
+        while goes_on and (line := await asked("› ")) is not None:
             if line.strip():
-                status = await _turn(session, line, view)
+                status, goes_on = await _turn(session, line, view)
         return status
 
 
-def _ask_for_message() -> str | None:
-    try:
-        return input("› ")
-    except EOFError:
-        return None
-
-
-async def _turn(session: Session, text: str, view: View) -> int:
-    """One turn, shown; 1 when it did not come to its answer."""
+async def _turn(session: Session, text: str, view: View) -> tuple[int, bool]:
+    """One turn, shown: 0, or 1 when it did not come to its answer; and whether the conversation goes on."""
     outcome = "failed"
-    try:
-        async for event in session.send(text):
-            view.show(event)
-            if isinstance(event, TurnEnded):
-                outcome = event.outcome
-    except SessionBusy:
-        raise
-    except RefoldError as error:
-        if isinstance(view, LiveView):
-            print(f"refold: {' '.join(str(error).split())}", file=sys.stderr)
-        elif not isinstance(error, ModelError) and outcome != "failed":
+    with Interrupts(session) as interrupts:
+        try:
+            async for event in session.send(text):
+                view.show(event)
+                if isinstance(event, TurnEnded):
+                    outcome = event.outcome
+        except SessionBusy:
             raise
-        return 1
-    return 0 if outcome == "completed" else 1
+        except RefoldError as error:
+            if isinstance(view, LiveView):
+                print(f"refold: {one_line(str(error))}", file=sys.stderr)
+            elif not isinstance(error, ModelError) and outcome != "failed":
+                raise
+            return 1, not interrupts.terminated
+    return (0 if outcome == "completed" else 1), not interrupts.terminated
 
 
-def _interrupt_on_signals(session: Session) -> None:
-    """The first Ctrl-C (or SIGTERM) ends the turn cleanly; a second one ends the program."""
-    loop = asyncio.get_running_loop()
+class Interrupts:
+    """While something runs, the first Ctrl-C (or SIGTERM) ends it cleanly; a second one ends the program.
 
-    def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
-        session.interrupt()
+    Mutable: it knows whether the program was asked to end.
+    """
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError, ValueError):
-            loop.add_signal_handler(number, stop, number)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._before: dict[signal.Signals, Any] = {}
+        self.terminated = False
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            with suppress(NotImplementedError, ValueError, RuntimeError):  # not in the main thread
+                loop.add_signal_handler(number, self._stop, number)
+                self._before[number] = before
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._before):
+            self._let_go(number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        self._let_go(number)
+        self.terminated = self.terminated or number == signal.SIGTERM
+        self._session.interrupt()
+
+    def _let_go(self, number: signal.Signals) -> None:
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, self._before.pop(number))

@@ -1,7 +1,8 @@
 """JSON events: a turn for programs, in the event lines of the real program's `exec --json`, and refold's own types.
 
 Its types: thread.started, turn.started, item.started, item.completed, turn.completed, turn.failed, error.
-refold's own: refold.compaction.started, refold.compaction.completed, refold.turn.interrupted.
+refold's own: refold.compaction.started, refold.compaction.completed, refold.turn.interrupted; refold.tool.started and
+refold.tool.completed for calls that are not commands.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shlex
 import sys
 from typing import Any
 
-from refold.cli.live import command_of
+from refold.cli.live import command_in
 from refold.core.items import Item, message_text
 from refold.core.jsonio import dump
 from refold.core.records import ItemRecorded, TurnEnded, TurnStarted
@@ -76,24 +77,24 @@ class JsonView:
         return {"type": "item.completed", "item": {"id": self._new_id(), "type": kind, **fields}}
 
     def _tool_started(self, call: Item) -> JSON:
-        item_id = self._calls[call["call_id"]] = self._new_id()
-        if call.get("name") == "exec_command":
-            told = {"command": _shell_line(call), "aggregated_output": "", "exit_code": None, "status": "in_progress"}
-            return {"type": "item.started", "item": {"id": item_id, "type": "command_execution", **told}}
-        told = {"tool": call.get("name"), "arguments": call.get("arguments"), "status": "in_progress"}
-        return {"type": "item.started", "item": {"id": item_id, "type": "tool_call", **told}}
+        command = command_in(call)
+        if command is None:
+            return {"type": "refold.tool.started", **_called(call)}
+        item_id = self._calls[str(call.get("call_id"))] = self._new_id()
+        told = {"command": _shell_line(command), "aggregated_output": "", "exit_code": None, "status": "in_progress"}
+        return {"type": "item.started", "item": {"id": item_id, "type": "command_execution", **told}}
 
     def _tool_ended(self, event: ToolEnded) -> JSON:
         call, details = event.call, event.details
-        item_id = self._calls.pop(call["call_id"], None) or self._new_id()
         code = details.get("exit_code")
         status = "completed" if event.success and not code else "failed"
-        if call.get("name") == "exec_command":
-            output = details.get("output", event.output)
-            told = {"command": _shell_line(call), "aggregated_output": output, "exit_code": code, "status": status}
-            return {"type": "item.completed", "item": {"id": item_id, "type": "command_execution", **told}}
-        told = {"tool": call.get("name"), "arguments": call.get("arguments"), "result": event.output, "status": status}
-        return {"type": "item.completed", "item": {"id": item_id, "type": "tool_call", **told}}
+        command = command_in(call)
+        if command is None:
+            return {"type": "refold.tool.completed", **_called(call), "output": event.output, "status": status}
+        item_id = self._calls.pop(str(call.get("call_id")), None) or self._new_id()
+        output = details.get("output", event.output)
+        told = {"command": _shell_line(command), "aggregated_output": output, "exit_code": code, "status": status}
+        return {"type": "item.completed", "item": {"id": item_id, "type": "command_execution", **told}}
 
     def _ended(self, event: TurnEnded) -> list[JSON]:
         if event.outcome == "completed":
@@ -117,8 +118,13 @@ class JsonView:
         sys.stdout.flush()
 
 
-def _shell_line(call: Item) -> str:
-    return shlex.join(command_line(Arguments(cmd=command_of(call))))
+def _called(call: Item) -> JSON:
+    arguments = call.get("arguments", call.get("input"))
+    return {"call_id": call.get("call_id"), "tool": call.get("name"), "arguments": arguments}
+
+
+def _shell_line(command: str) -> str:
+    return shlex.join(command_line(Arguments(cmd=command)))
 
 
 def _compaction(event: CompactionStarted | CompactionEnded) -> JSON:

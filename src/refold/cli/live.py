@@ -113,17 +113,24 @@ class LiveView:
         if self._streamed:
             print(flush=True)
             self._streamed = ""
-        print(paint(text, style, stream=sys.stderr), file=sys.stderr, flush=True)
+        print(paint(clean(text), style, stream=sys.stderr), file=sys.stderr, flush=True)
 
 
 def command_of(call: Item) -> str:
-    """A call in one line: the command of exec_command, else the tool's name and arguments."""
-    arguments = str(call.get("arguments") or call.get("input") or "")
-    if call.get("name") == "exec_command":
-        try:
-            value, _ = load(arguments.encode("utf-8", "replace"))
-        except ValueError:
-            value = None
-        if isinstance(value, dict) and isinstance(value.get("cmd"), str):
-            return clean(value["cmd"])
-    return clean(f"{call.get('name')} {arguments}")
+    """A call as a person reads it: the command of exec_command, else the tool's name and arguments."""
+    command = command_in(call)
+    return clean(
+        f"{call.get('name')} {call.get('arguments') or call.get('input') or ''}" if command is None else command
+    )
+
+
+def command_in(call: Item) -> str | None:
+    """The command that a call of exec_command asks for, exactly; None when it asks for none."""
+    if call.get("name") != "exec_command":
+        return None
+    try:
+        value, _ = load(str(call.get("arguments")).encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    command = value.get("cmd") if isinstance(value, dict) else None
+    return command if isinstance(command, str) else None

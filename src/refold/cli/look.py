@@ -15,18 +15,19 @@ from refold.core.fragments import origin_of
 from refold.core.jsonio import dump
 from refold.core.thread import Thread
 from refold.core.world import messages, render
-from refold.errors import RolloutCorrupt, RolloutNotFound
+from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.reader import find_line, read_lines
 from refold.session.home import DEFAULT_MODEL, Home, profile_of
 from refold.session.memory import read_thread
 from refold.views.context import Context, ContextRow
 from refold.views.context import context as context_of
-from refold.views.shown import shown_text
-from refold.views.transcript import Row, transcript
+from refold.views.shown import CONTROL, one_line, shown_text
+from refold.views.transcript import DAMAGED, Row, Story, Transcript
 
 COLOURS = {"user": "green", "assistant": "bold", "call": "cyan", "compaction": "magenta", "summary": "magenta"}
 LONGEST_TEXT = 2_000  # characters of one record in a transcript; --record shows it whole
+LONGEST_TITLE = 80  # characters of a session's first words in a list
 
 
 @click.command()
@@ -37,15 +38,17 @@ def sessions(as_json: bool) -> int:
     found = home.catalogue().sessions()
     if as_json:
         for one in found:
-            print(dump({**msgspec.to_builtins(one, builtin_types=(Path,)), "path": str(one.path)}).decode())
+            print(dump({**msgspec.structs.asdict(one), "path": str(one.path)}).decode())
         return 0
     if not found:
         print(f'no session under {home.path} yet: refold run "…" starts one', file=sys.stderr)
     for one in found:
         when = one.created.astimezone().strftime("%Y-%m-%d %H:%M")
         where = "" if one.own else paint(" (real program's)", "dim")
-        text = one.first_text or (paint(one.problem, "red") if one.problem else paint("nothing said yet", "dim"))
-        print(f"{paint(one.id, 'cyan')}  {when}  {_size(one.size):>8}{where}  {text[:80]}")
+        text = one_line(one.first_text)[:LONGEST_TITLE] or ("" if one.problem else paint("nothing said yet", "dim"))
+        print(f"{paint(one_line(one.id), 'cyan')}  {when}  {_size(one.size):>8}{where}  {text}".rstrip())
+        if one.problem:
+            print(paint(f"    {one_line(one.problem)}", "red"))
     return 0
 
 
@@ -61,19 +64,20 @@ def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
         line = find_line(path, record)
         if line is None:
             raise RolloutNotFound(f"{path.name} has no record {record}")
-        print(line if as_json else _pretty(line))
+        print(_escaped(line if as_json else _pretty(line)))
         return 0
-    story = transcript(read_lines(path))
-    if not story.rows:
-        read_thread(path)  # says what is wrong with the file
+    story, problem = _read(path)
     for row in story.rows:
         print(dump(msgspec.to_builtins(row)).decode() if as_json else _painted(row, full))
     notes = [f"{path.name}: {warning}" for warning in story.warnings]
     if story.unknown and not as_json:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(story.unknown.items()))
-        notes.append(f"kept but not shown: {kinds}")
+        notes.append(f"kept, but not understood by this version: {kinds}")
+    sys.stdout.flush()  # the notes come after what they are about
     for note in notes:
-        print(paint(note, "yellow", stream=sys.stderr), file=sys.stderr)
+        print(paint(one_line(note), "yellow", stream=sys.stderr), file=sys.stderr)
+    if problem is not None:
+        raise problem
     return 0
 
 
@@ -102,6 +106,22 @@ def context(
     return 0
 
 
+def _read(path: Path) -> tuple[Transcript, RolloutError | None]:
+    """What can be read of a file, and what ended the reading. Raises when there is nothing of a session in it."""
+    told, problem = Story(), None
+    try:
+        for line in read_lines(path):
+            told.add(line)
+    except RolloutError as error:
+        problem = error
+    story = told.transcript()
+    if all(row.title == DAMAGED for row in story.rows):
+        if problem is not None:
+            raise problem
+        read_thread(path)  # says what is wrong with the file
+    return story, problem
+
+
 def _find(reference: str) -> Path:
     catalogue: Catalogue = Home.find().catalogue()
     path, _ = catalogue.find(reference)
@@ -124,7 +144,7 @@ def _live_rows(thread: Thread, home: Home, cwd: str | None) -> list[ContextRow]:
     from refold.core.tokens import measure
 
     return [
-        ContextRow("", str(item.get("role")), origin_of(item), measure(item).tokens, " ".join(shown_text(item).split()))
+        ContextRow("", str(item.get("role")), origin_of(item), measure(item).tokens, one_line(shown_text(item)))
         for item in told
     ]
 
@@ -139,7 +159,7 @@ def print_context(view: Context, added: list[ContextRow], live: bool) -> None:
     if live and not added:
         print(paint("nothing changed in the surroundings", "dim"))
     for text in view.steers:
-        print(f"{paint('waits:', 'yellow')} {text}")
+        print(f"{paint('waits:', 'yellow')} {one_line(text)}")
     if view.unanswered:
         calls = ", ".join(view.unanswered)
         print(paint(f"{len(view.unanswered)} unanswered calls get the output `aborted`: {calls}", "yellow"))
@@ -168,7 +188,16 @@ def _shortened(text: str) -> str:
 
 
 def _pretty(line: str) -> str:
-    return msgspec.json.format(line.encode(), indent=2).decode()
+    """A line laid out for reading; as it stands where it is not JSON."""
+    try:
+        return msgspec.json.format(line.encode(), indent=2).decode()
+    except msgspec.DecodeError:
+        return line
+
+
+def _escaped(text: str) -> str:
+    """The same JSON with every control character spelled out, so that a terminal shows it and does not obey it."""
+    return "".join(f"\\u{ord(sign):04x}" if ord(sign) in CONTROL else sign for sign in text)
 
 
 def _size(count: int) -> str:

@@ -40,6 +40,7 @@ def _run(words: list[str]) -> int:
 
     try:
         status = cli.main(args=words, prog_name="refold", standalone_mode=False)
+        sys.stdout.flush()  # here a closed pipe can still be met quietly
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE
@@ -60,7 +61,9 @@ def _run(words: list[str]) -> int:
 
 
 def _complain(text: str, words: list[str]) -> None:
-    line = " ".join(text.split())
+    from refold.views.shown import one_line
+
+    line = one_line(text)
     if "--json" in words:
         from refold.core.jsonio import dump
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from refold.cli.terminal import allows, is_terminal
 from refold.core.config import Config
-from refold.core.items import Item
 from refold.session.home import Home, override
 from refold.session.scope import Approve
 from refold.tools import Tool
@@ -52,32 +52,26 @@ def command_tools(config: Config, allow_exec: bool) -> tuple[list[Tool], Approve
     tools: list[Tool] = [exec_command]
     if allow_exec or config.approval_policy == "never" or config.sandbox_mode == "danger-full-access":
         return tools, None, None
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return tools, ask_before, None
+    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        return tools, allows, None
     return [], None, "the model gets no command tool here; --allow-exec lets it run commands"
 
 
-async def ask_before(call: Item) -> bool:
-    """Ask the person at the terminal whether a command may run."""
-    import asyncio
-
-    return await asyncio.to_thread(_ask, call)
-
-
-def _ask(call: Item) -> bool:
-    from refold.cli.live import command_of
-
-    sys.stderr.write(f"\nThe model wants to run:\n  {command_of(call)}\nAllow it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 def message_from(given: str | None) -> str | None:
-    """A message argument: `-` reads standard input. Raises click.UsageError when there is nothing in it."""
-    text = sys.stdin.read() if given == "-" else given
+    """A message argument: `-` reads standard input. Raises click.UsageError when there is no text in it."""
+    text = _standard_input() if given == "-" else given
     if text is not None and not text.strip():
         raise click.UsageError("the message is empty")
-    return text
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:  # closed
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the message is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def folder(name: str | None) -> str | None:

@@ -21,7 +21,7 @@ GAUGE_CELLS = 24
 
 def colourful(stream: TextIO) -> bool:
     """Whether a stream wants colours: a terminal that is not dumb, and nobody said no."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:

@@ -18,8 +18,18 @@ SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ApprovalPolicy = Literal["never", "on-request", "untrusted", "on-failure"]
 PROJECT_DOC_MAX_BYTES = 32 * 1024
 
+MAY_BE_ZERO = frozenset({"project_doc_max_bytes"})  # 0 = read none; a limit of 0 tokens would compact for ever
+
 # Keys of the real program that look like ours but are not: no misspellings.
-FOREIGN_KEYS = frozenset({"model_reasoning_summary", "model_instructions_file", "model_supports_reasoning_summaries"})
+FOREIGN_KEYS = frozenset(
+    {
+        "model_reasoning_summary",
+        "model_instructions_file",
+        "model_supports_reasoning_summaries",
+        "plan_mode_reasoning_effort",
+    }
+)
+ALIKE = 0.8  # how near a misspelling is, by difflib: `modle` is, and no other key of the real program
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +89,7 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
     names = Config.__struct_fields__
     for key in document:
         if key not in names and key not in FOREIGN_KEYS:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.88)
+            near = difflib.get_close_matches(key, names, n=1, cutoff=ALIKE)
             if near:
                 raise ConfigError(key, f"is not a setting; did you mean {near[0]}? ({where})")
     known = {key: value for key, value in document.items() if key in names}
@@ -98,8 +108,9 @@ def _checked(key: str, value: Any, where: str) -> Any:
         found = msgspec.convert(value, _FIELD_TYPES[key])
     except msgspec.ValidationError as error:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
-    if isinstance(found, int) and not isinstance(found, bool) and found <= 0:
-        raise ConfigError(key, f"must be above 0, not {found} ({where})")
+    least = 0 if key in MAY_BE_ZERO else 1
+    if isinstance(found, int) and not isinstance(found, bool) and found < least:
+        raise ConfigError(key, f"must be {'at least' if least == 0 else 'above'} 0, not {found} ({where})")
     return found
 
 
@@ -116,7 +127,7 @@ def _provider(name: str, table: Any, where: str) -> Provider:
     names = set(Provider.__struct_fields__) - {"id"}
     for given in table:
         if given not in names:
-            near = difflib.get_close_matches(given, names, n=1, cutoff=0.88)
+            near = difflib.get_close_matches(given, names, n=1, cutoff=ALIKE)
             if near:
                 raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
     if not table.get("base_url"):
@@ -128,10 +139,23 @@ def _provider(name: str, table: Any, where: str) -> Provider:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
 
 
+_PLAIN_WORDS = (
+    ("`$.", "`"),
+    (" - at `$`", ""),
+    (" | null`", "`"),
+    ("`int`", "a whole number"),
+    ("`float`", "a number with a fraction"),
+    ("`str`", "a text"),
+    ("`bool`", "true or false"),
+    ("`array`", "a list"),
+    ("`object`", "a table"),
+)
+
+
 def _plain(error: Exception) -> str:
     """A validation error in words that a person who edits a file uses."""
     text = str(error)
-    for technical, plain in (("`$.", "`"), (" - at `$`", ""), ("`int`", "a number"), ("`str`", "a text")):
+    for technical, plain in _PLAIN_WORDS:
         text = text.replace(technical, plain)
     return text[0].lower() + text[1:]
 

@@ -62,14 +62,9 @@ def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
 # --- questions ---------------------------------------------------------------------------------------------
 
 
-def is_spoken(item: Item) -> bool:
+def is_user_turn(item: Item) -> bool:
     """Whether a person (or another agent) spoke here: a turn boundary (spec §3.4)."""
     return item.get("type") == "agent_message" or origin_of(item) in ("typed", "summary")
-
-
-def is_user_turn(candidate: Entry) -> bool:
-    """The same of an entry, whose origin is known."""
-    return candidate.item.get("type") == "agent_message" or candidate.origin in ("typed", "summary")
 
 
 def unanswered(entries: Sequence[Entry]) -> list[Entry]:
@@ -160,6 +155,42 @@ def for_prompt(entries: Sequence[Entry], modalities: Sequence[str]) -> list[Entr
     return strip_modalities(drop_orphans(answer_calls(entries)), modalities)
 
 
+class Pairing:
+    """Whether a growing history may be sent as it is. Mutable: it has read `count` entries.
+
+    `needs_repair` is true while a call waits for its output, and for good once `for_prompt` must change an entry.
+    """
+
+    def __init__(self, modalities: Sequence[str]) -> None:
+        self.count = 0
+        self._notes = {kind: note for kind, (modality, note) in OMITTED_MEDIA.items() if modality not in modalities}
+        self._calls: set[tuple[str, str | None]] = set()
+        self._answered: set[tuple[str, str | None]] = set()
+        self._waiting: set[tuple[str, str | None]] = set()
+        self._changed = False
+
+    @property
+    def needs_repair(self) -> bool:
+        return self._changed or bool(self._waiting)
+
+    def take(self, e: Entry) -> None:
+        """Read the next entry."""
+        self.count += 1
+        item = e.item
+        if is_call(item):
+            key = (OUTPUT_TYPE_OF[item["type"]], item["call_id"])
+            self._calls.add(key)
+            if key not in self._answered:
+                self._waiting.add(key)
+        elif item.get("type") in OUTPUT_TYPES:
+            answer = (item["type"], _call_id(item))
+            self._answered.add(answer)
+            self._waiting.discard(answer)
+            self._changed = self._changed or answer not in self._calls
+        if self._notes and not self._changed:
+            self._changed = _without_media(e, self._notes) is not e
+
+
 def cut_output(item: Item, budget: Budget) -> Item:
     """A tool output within a budget (bytes or tokens): text is cut in its middle, parts as spec §2.5 says."""
     if item.get("type") not in ("function_call_output", "custom_tool_call_output"):
@@ -183,7 +214,7 @@ def drop_oldest(entries: Sequence[Entry]) -> list[Entry]:
 
 def drop_user_turns(entries: Sequence[Entry], turns: int) -> list[Entry]:
     """Without the last `turns` user turns and the context that was injected for them (spec §3.5)."""
-    boundaries = [index for index, e in enumerate(entries) if is_user_turn(e)]
+    boundaries = [index for index, e in enumerate(entries) if is_user_turn(e.item)]
     if turns <= 0 or not boundaries:
         return list(entries)
     cut = boundaries[max(0, len(boundaries) - turns)]

@@ -45,6 +45,8 @@ def load(raw: bytes) -> tuple[Any, str | None]:
             return _load_forgiving(raw)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg.removesuffix(' at')} at character {error.pos}") from None
 
 
 def _load_forgiving(raw: bytes) -> tuple[Any, str | None]:

@@ -236,7 +236,7 @@ def _record(line: JSON) -> Record:
                 return _refold_record(payload)
             case _:
                 return LineKept(str(kind), payload)
-    except (msgspec.ValidationError, TypeError, ValueError, KeyError):
+    except (msgspec.ValidationError, TypeError, ValueError, KeyError, OverflowError):
         return LineKept(str(kind), payload)  # a known type in an unknown shape is kept, not guessed at
 
 
@@ -309,8 +309,8 @@ def _compacted_record(payload: JSON) -> Compacted:
         history=items,
         window=window,
         addresses=tuple(str(address) for address in own.get("addresses") or ()),
-        world=own.get("world"),
-        settings=own.get("turn_context"),
+        world=_object(own.get("world")),
+        settings=_object(own.get("turn_context")),
         facts={key: value for key, value in own.items() if key not in ("addresses", "world", "turn_context")},
         response_id=payload.get("compaction_response_id"),
         payload={key: value for key, value in payload.items() if key not in _COMPACTED_KEYS},
@@ -349,6 +349,10 @@ def _turn_ended(payload: JSON, outcome: Any, error: Any) -> TurnEnded:
         completed_at=_int(payload.get("completed_at")),
         duration_ms=_int(payload.get("duration_ms")),
     )
+
+
+def _object(value: Any) -> JSON | None:
+    return value if is_object(value) else None
 
 
 def _int(value: Any) -> int:

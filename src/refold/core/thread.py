@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold.core.compaction.replacement import rebuild_from_summary
-from refold.core.history import Entry, drop_user_turns, entry, is_spoken
+from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
 from refold.core.items import enters_history
 from refold.core.records import (
     JSON,
@@ -40,6 +40,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.meta: SessionStarted | None = None
+        self.meta_ordinal = 0  # where it stands
         self.history: list[Entry] = []
         self.window = Window()
         self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
@@ -105,7 +106,7 @@ class Thread:
                 self.history = drop_user_turns(self.history, turns)
                 self.last_usage = self._estimated()
             case SessionStarted() if self.meta is None:
-                self.meta = record
+                self.meta, self.meta_ordinal = record, ordinal
                 self.window = Window(0, record.window_id, record.window_id)
             case _:
                 pass  # kept in the log, changes nothing
@@ -149,7 +150,7 @@ def _rolled_back(log: list[Line]) -> set[int]:
                 turns.append([])
                 spoken.append(False)
             case ItemRecorded(item=item):
-                spoken[-1] = spoken[-1] or is_spoken(item)
+                spoken[-1] = spoken[-1] or is_user_turn(item)
             case Compacted() | WorldObserved() | SettingsApplied():
                 turns[-1].append(index)
             case RolledBack(turns=count):

@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from refold.core.lines import encode, has_ordinal
-from refold.core.records import Line, Record
+from refold.core.lines import decode, encode, has_ordinal
+from refold.core.records import Line, LineDamaged, Record
 from refold.errors import RolloutError, RolloutLocked
-from refold.rollout.reader import open_rollout, read_lines
+from refold.rollout.reader import damage, is_zstd, open_rollout, read_lines
 
 COMPRESSED = ".zst"
 TAIL_BLOCK = 64 * 1024
+COPY_BLOCK = 1024 * 1024
 
 
 def new_path(home: Path, thread_id: str, now: datetime) -> Path:
@@ -57,14 +59,11 @@ class FileStore:
         store = cls(path, thread_id)
         fd = store._open(os.O_RDWR | os.O_APPEND)
         newest = _newest_ordinal(fd)
-        if newest is None:
-            store._numbered, following = False, _line_count(fd) + 1
-        else:
-            following = newest + 1
-        if following > next_ordinal and newest is not None:
+        store._numbered = newest is not None
+        store._next = next_ordinal if newest is not None else _line_count(fd) + 1
+        if newest is not None and newest >= next_ordinal:
             store.close()
-            raise RolloutLocked(f"{path.name} was written by another process meanwhile; try again")
-        store._next = max(following, next_ordinal)
+            raise RolloutLocked(f"{path.name} was written by another process while it was read; try again")
         return store
 
     @property
@@ -108,11 +107,10 @@ class FileStore:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise RolloutError(f"{self._path.parent} cannot be made: {error.strerror}") from None
-            self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
-        assert self._fd is not None
+            return self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         return self._fd
 
-    def _open(self, flags: int) -> None:
+    def _open(self, flags: int) -> int:
         try:
             fd = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -127,6 +125,7 @@ class FileStore:
                 f"{self._path.name} is being written by {who}; fork it to go on beside", owner=owner
             ) from None
         self._fd = fd
+        return fd
 
     def _write(self, data: bytes) -> None:
         fd = self._descriptor()
@@ -139,6 +138,9 @@ class FileStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, before)  # an unacknowledged half line is not part of the log
+                if self._next == 0:  # nor is a new file without a line a session
+                    self.close()
+                    self._path.unlink()
             raise RolloutError(f"{self._path} cannot be written: {error.strerror}") from None
 
 
@@ -147,20 +149,40 @@ def _ends_torn(fd: int) -> bool:
     return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
 
-def _last_line_has_ordinal(fd: int) -> bool | None:
-    """Whether the newest whole line carries an ordinal; None when there is no whole line."""
-    size = os.fstat(fd).st_size
-    block = b""
-    start = size
+def _newest_ordinal(fd: int) -> int | None:
+    """The ordinal of the newest line that is a record; None when that carries none."""
+    for raw in _lines_backwards(fd):
+        line = decode(raw, 0)
+        if line is not None and not isinstance(line.record, LineDamaged):
+            return line.ordinal if has_ordinal(raw) else None
+    return None
+
+
+def _lines_backwards(fd: int) -> Iterator[bytes]:
+    """The lines that are whole, newest first."""
+    pieces: list[bytes] = []  # of the line whose start is still to be found, last piece first
+    whole = False  # what stands after the last line end is not a line
+    start = os.fstat(fd).st_size
     while start > 0:
         step = min(TAIL_BLOCK, start)
         start -= step
-        block = os.pread(fd, step, start) + block
-        lines = block.split(b"\n")
-        for raw in reversed(lines[:-1] if start == 0 else lines[1:-1]):
-            if raw.strip():
-                return has_ordinal(raw)
-    return None
+        first, *later = os.pread(fd, step, start).split(b"\n")
+        for part in reversed(later):
+            if whole:
+                yield b"".join([part, *reversed(pieces)])
+            whole, pieces = True, []
+        pieces.append(first)
+    if whole:
+        yield b"".join(reversed(pieces))
+
+
+def _line_count(fd: int) -> int:
+    """How many lines a file has, a torn last one included."""
+    count = offset = 0
+    while block := os.pread(fd, COPY_BLOCK, offset):
+        count += block.count(b"\n")
+        offset += len(block)
+    return count + _ends_torn(fd)
 
 
 def _lock_owner(fd: int) -> int | None:
@@ -179,16 +201,33 @@ def _lock_owner(fd: int) -> int | None:
 
 
 def _decompressed(path: Path) -> Path:
-    """The plain file beside a compressed one: written aside, then renamed, so that it is whole or absent."""
+    """The plain file beside a compressed one: written aside, then given its name, so that it is whole or absent."""
     plain = path.with_suffix("")
     if plain.exists():
         return plain
-    aside = plain.with_name(plain.name + ".part")
+    aside = plain.with_name(f"{plain.name}.{os.getpid()}.part")
     try:
         with open_rollout(path) as source, aside.open("wb") as target:
-            while block := source.read(1 << 20):
-                target.write(block)
-        aside.rename(plain)
+            aside.chmod(0o600)
+            shutil.copyfileobj(source, target, COPY_BLOCK)
+            target.flush()
+            os.fsync(target.fileno())
+        _give_name(aside, plain)
     except OSError as error:
         raise RolloutError(f"{plain} cannot be written: {error.strerror}") from None
+    except Exception as error:
+        raise damage(path, error, 0) or error from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
     return plain
+
+
+def _give_name(aside: Path, plain: Path) -> None:
+    """Let a finished file appear; one that is there already may have been gone on with, and stays."""
+    try:
+        os.link(aside, plain)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        aside.rename(plain)

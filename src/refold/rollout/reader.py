@@ -17,12 +17,13 @@ from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_LINE_BYTES = 1 << 30  # a longer line is an error with its place, not an attempt to hold it
+MAX_FIRST_LINE_BYTES = 16 << 20  # the same for a list of sessions, which reads the heads of thousands of files
 
 
 def read_lines(path: Path, *, head: int | None = None) -> Iterator[Line]:
     """Every line with its record; blank lines are skipped, damage is a record too. A warning says where it stands.
 
-    `head`: only the whole lines within so many bytes, and the first one however long it is.
+    `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
     with open_rollout(path) as file:
@@ -63,7 +64,7 @@ def is_zstd(path: Path) -> bool:
 
 
 def open_rollout(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed when the content (not the name) says zstd. Raises RolloutNotFound, RolloutError."""
+    """The file's bytes, decompressed where its content (not its name) says zstd. Raises like `is_zstd`."""
     return _open_zstd(path) if is_zstd(path) else _open(path)
 
 
@@ -103,15 +104,15 @@ def _open_zstd(path: Path) -> IO[bytes]:
 def _raw_lines(file: IO[bytes], path: Path, head: int | None = None) -> Iterator[tuple[int, int, bytes]]:
     """(number, offset in bytes, the line with its end), numbers from 1, offsets from 0."""
     number = offset = 0
-    longest = MAX_LINE_BYTES
+    longest = MAX_LINE_BYTES if head is None else max(head, MAX_FIRST_LINE_BYTES)
     try:
         while longest > 0 and (raw := file.readline(longest)):
             number += 1
             if len(raw) == longest and not raw.endswith(b"\n"):
-                if longest < MAX_LINE_BYTES:
+                if head is not None and number > 1:
                     return  # it goes on beyond the head
                 raise RolloutCorrupt(
-                    f"{path}: line {number}, byte {offset} is longer than {MAX_LINE_BYTES:,} bytes", line=number
+                    f"{path}: line {number}, at byte {offset}, is longer than {longest:,} bytes", line=number
                 )
             yield number, offset, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             offset += len(raw)

@@ -6,7 +6,7 @@ Rule 2: a failed append changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -161,7 +161,7 @@ class Memory:
         User input, a response's output, tool outputs. A message may leave out its `type`. `usage` is the response's
         usage (the API's object, or Usage): it makes `make_room` exact. Raises TypeError for what is no item.
         """
-        given = [items] if isinstance(items, dict) or hasattr(items, "model_dump") else list(items)
+        given: list[Any] = [items] if isinstance(items, dict) or hasattr(items, "model_dump") else list(items)
         records: list[Record] = [self.item(_as_item(item)) for item in given]
         counted = usage if isinstance(usage, Usage) or usage is None else usage_from_api(_as_json(usage))
         if counted is not None:
@@ -170,7 +170,7 @@ class Memory:
             self.record(*records)
 
     def item(self, item: Item, *, shaped: bool = False) -> ItemRecorded:
-        """The record of an item: with an id, its turn, and a tool output (unless shaped) cut to the recording budget."""
+        """The record of an item: with id and turn, and a tool output (unless shaped) cut to the recording budget."""
         if not enters_history(item):
             return ItemRecorded(item)
         limit = None

@@ -11,7 +11,7 @@ from refold.core.prompt import prompt_from
 from refold.core.thread import Thread
 from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
-from refold.views.shown import shown_text
+from refold.views.shown import clean, one_line, shown_text
 
 PREVIEW_CHARS = 200
 
@@ -47,15 +47,16 @@ def context(thread: Thread, profile: Profile) -> Context:
     """Project a thread for one model and describe the result."""
     base = thread.base_instructions
     prompt = prompt_from(thread.history, profile, base_instructions=base)
-    known = {id(entry) for entry in thread.history}
-    rows = [_row(entry, made_up=id(entry) not in known) for entry in prompt.entries]
+    recorded = {_key(entry) for entry in thread.history}
+    rows = [_row(entry, made_up=_key(entry) not in recorded) for entry in prompt.entries]
     if base:
-        preview = " ".join(base.split())[:PREVIEW_CHARS]
-        rows.insert(0, ContextRow(f"{thread.id}:0", "developer", "base", tokens_for(utf8_len(base)), preview))
+        address = clean(f"{thread.id}:{thread.meta_ordinal}")
+        size, preview = tokens_for(utf8_len(base)), one_line(base, PREVIEW_CHARS)
+        rows.insert(0, ContextRow(address, "developer", "base", size, preview))
     used = context_tokens(thread)
     return Context(
-        thread_id=thread.id,
-        model=profile.slug,
+        thread_id=clean(thread.id),
+        model=clean(profile.slug),
         window_number=thread.window.number,
         rows=tuple(rows),
         estimated=prompt.tokens,
@@ -64,12 +65,17 @@ def context(thread: Thread, profile: Profile) -> Context:
         limit=profile.compact_limit,
         context_window=profile.context_window,
         percent_left=profile.percent_left(used),
-        unanswered=tuple(str(entry.item["call_id"]) for entry in unanswered(thread.history)),
-        steers=tuple(thread.steers.values()),
+        unanswered=tuple(clean(str(entry.item["call_id"])) for entry in unanswered(thread.history)),
+        steers=tuple(clean(text) for text in thread.steers.values()),
     )
 
 
+def _key(entry: Entry) -> tuple[str, str, str]:
+    """What a history entry and its form in the request have in common, and a made-up output with no entry."""
+    return entry.address, str(entry.item.get("type")), str(entry.item.get("call_id"))
+
+
 def _row(entry: Entry, *, made_up: bool) -> ContextRow:
-    kind = str(entry.item.get("role") or entry.item.get("type"))
-    preview = " ".join(shown_text(entry.item)[: 4 * PREVIEW_CHARS].split())[:PREVIEW_CHARS]
-    return ContextRow("" if made_up else entry.address, kind, entry.origin, entry.tokens, preview)
+    kind = one_line(str(entry.item.get("role") or entry.item.get("type")))
+    address = "" if made_up else clean(entry.address)
+    return ContextRow(address, kind, entry.origin, entry.tokens, one_line(shown_text(entry.item), PREVIEW_CHARS))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from refold.core.items import Item, content_parts, message_text
 from refold.core.jsonio import dump
 
-CONTROL = {code: None for code in (*range(32), 127) if code not in (9, 10)}  # a log must not move the cursor
+# A log must not move the cursor, set the title or hide what it says: C0, DEL, C1, and what turns the text's direction.
+CONTROL = dict.fromkeys(
+    code
+    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if code not in (9, 10)
+)
 
 
 def shown_text(item: Item) -> str:
@@ -34,6 +39,12 @@ def shown_text(item: Item) -> str:
 def clean(text: str) -> str:
     """Without control characters, save tab and newline."""
     return text.translate(CONTROL)
+
+
+def one_line(text: str, chars: int | None = None) -> str:
+    """Without control characters and line ends; the first `chars` characters of it."""
+    head = text if chars is None else text[: 4 * chars]  # white space goes, so more is looked at than is kept
+    return " ".join(clean(head).split())[:chars]
 
 
 def _plain(value: object) -> str:

@@ -19,7 +19,8 @@ def request(
     text = handoff or template("handoff")
     asking = entry(user_message(text), "")
     prompt = prompt_from(history, profile, base_instructions=base_instructions)
-    return Prompt(entries=(*prompt.entries, asking), base_instructions=base_instructions)
+    tokens = prompt.tokens + asking.tokens
+    return Prompt(entries=(*prompt.entries, asking), tokens=tokens, base_instructions=base_instructions)
 
 
 def settle(output: Sequence[Item]) -> str:

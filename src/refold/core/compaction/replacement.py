@@ -65,7 +65,7 @@ def cut_in_three(text: str, tokens: int) -> list[str]:
 
 
 def _text_only(item: Item) -> Item:
-    """The message without its images and the labels around them."""
+    """The message without its images and the labels around them; what text is left becomes one part."""
     parts = item.get("content")
     if not is_list(parts) or all(is_object(p) and p.get("type") == "input_text" for p in parts):
         return item
@@ -74,7 +74,7 @@ def _text_only(item: Item) -> Item:
         for part in parts
         if is_object(part) and isinstance(part.get("text"), str) and not _is_image_label(part["text"])
     ]
-    return _with_parts(item, texts)
+    return _with_parts(item, ["".join(texts)])
 
 
 def _is_image_label(text: str) -> bool:

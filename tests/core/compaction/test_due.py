@@ -1,0 +1,155 @@
+"""When compaction is due: the real program's recorded decisions, and what the context holds now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.core.compaction.due import Due, context_tokens, due
+from refold.core.items import Item, message
+from refold.core.profile import Profile
+from refold.core.records import Compacted, ItemRecorded, Record, Scope, SessionStarted, UsageCounted
+from refold.core.thread import Thread
+from refold.core.usage import Usage
+
+DATA = Path(__file__).parents[2] / "data" / "oracle" / "compaction_decisions.json"
+DECISIONS: list[dict[str, Any]] = json.loads(DATA.read_text(encoding="utf-8"))
+MODEL_COMPARED = "compares the models of two turns; the session decides that"
+LOOP = "says when the loop asks; conformance plays the scenario"
+NOT_DECIDED_HERE = {
+    "comp_hash differs between the models (far under every limit)": MODEL_COMPARED,
+    "model_post_turn_compact_threshold_percent = 10, window 272000": LOOP,
+    "limit passed by the last answer of a turn: no compaction in that turn": LOOP,
+    # A process that resumes measures its own prefix; refold's is in the log, so that live == resumed.
+    "scope body_after_prefix, third turn (last total 2510 in a resumed process)": "differs on purpose",
+}
+DECIDED = [row for row in DECISIONS if row["what"] not in NOT_DECIDED_HERE]
+
+USER, ANSWER = message("user", ["user message"]), message("assistant", ["answer"])
+
+
+def thread_of(*records: Record | Item) -> Thread:
+    thread = Thread()
+    thread.apply(SessionStarted(thread_id="T", timestamp="", cwd="", base_instructions="x" * 30), 0)
+    for ordinal, record in enumerate(records, 1):
+        thread.apply(ItemRecorded(record) if isinstance(record, dict) else record, ordinal)
+    return thread
+
+
+def counted(total: int, *, input_tokens: int | None = None, output_tokens: int = 10) -> UsageCounted:
+    last = Usage(
+        input_tokens=total - output_tokens if input_tokens is None else input_tokens,
+        output_tokens=output_tokens,
+        total_tokens=total,
+    )
+    return UsageCounted(last, last)
+
+
+def called(call_id: str, text: str) -> list[Item]:
+    call = {"type": "function_call", "name": "exec_command", "arguments": "{}", "call_id": call_id}
+    return [call, {"type": "function_call_output", "call_id": call_id, "output": text}]
+
+
+# --- recorded -----------------------------------------------------------------------------------------------
+
+
+def thread_before(row: dict[str, Any]) -> Thread:
+    """The thread at the moment of a recorded decision."""
+    match row:
+        case {"totals": totals}:
+            return thread_of(*(record for total in totals for record in (USER, ANSWER, counted(total))))
+        case {"output_bytes": size, "call_id_bytes": id_size}:
+            call, output = called("c" * id_size, "x" * size)
+            return thread_of(USER, call, counted(500), output)
+        case {"what": what, "last_total_tokens": total} if what.startswith("mid-turn"):
+            call, output = called("call_1", "x" * (40_000 if "tool_output_bytes" in row else 200))
+            return thread_of(USER, call, counted(total), output)
+        case {"last_total_tokens": None, "what": "no check before the first request of a session"}:
+            return thread_of()
+        case {"last_total_tokens": None}:
+            return thread_of(USER, ANSWER)
+        case _:
+            size = {"input_tokens": row.get("input_tokens"), "output_tokens": row.get("output_tokens", 10)}
+            return thread_of(USER, ANSWER, counted(row["last_total_tokens"], **size))
+
+
+@pytest.mark.parametrize("row", DECIDED, ids=lambda row: row.get("scenario") or row["what"][:30])
+def test_compaction_is_due_where_the_real_program_compacted(row: dict[str, Any]) -> None:
+    profile = Profile(
+        slug="m",
+        context_window=row.get("window_to") or row.get("window", 272_000),
+        auto_compact_token_limit=row.get("limit", 5_000 if "output_bytes" in row else None),
+    )
+    scope: Scope = row.get("scope", "total")
+    assert (due(thread_before(row), profile, "pre_turn", scope) is not None) is row["compacted"]
+
+
+def test_all_recorded_decisions_are_decided_or_have_a_reason_not_to_be() -> None:
+    assert len(DECISIONS) == 32
+    assert len(DECIDED) == 28
+    assert {row["what"] for row in DECISIONS} >= NOT_DECIDED_HERE.keys()
+
+
+@pytest.mark.parametrize(("size", "id_size"), [(17_990, 6), (17_891, 105)])
+def test_one_byte_less_than_the_recorded_smallest_output_is_not_due(size: int, id_size: int) -> None:
+    thread = thread_before({"output_bytes": size, "call_id_bytes": id_size})
+    assert due(thread, Profile(slug="m", auto_compact_token_limit=5_000), "mid_turn") is None
+
+
+def test_bytes_count_not_characters() -> None:
+    call, output = called("call_1", "é" * 8_995 + "x")  # 17,991 bytes
+    thread = thread_of(USER, call, counted(500), output)
+    assert due(thread, Profile(slug="m", auto_compact_token_limit=5_000), "mid_turn")
+
+
+# --- what the context holds ---------------------------------------------------------------------------------
+
+
+def test_what_came_after_the_models_last_item_is_added_to_what_the_provider_counted() -> None:
+    call, output = called("call_1", "x" * 34)  # 40 bytes with its call id
+    assert context_tokens(thread_of(USER, call, counted(500), output)) == 510
+    assert context_tokens(thread_of(USER, call, counted(500), output, ANSWER)) == 500
+
+
+def test_after_a_compaction_the_estimate_holds_it_all_already() -> None:
+    checkpoint = Compacted(message="", history=(message("user", ["x" * 400]),))
+    thread = thread_of(USER, ANSWER, counted(5_000), checkpoint)
+    assert context_tokens(thread) == 8 + 100
+    later = thread_of(USER, ANSWER, counted(5_000), checkpoint, message("user", ["x" * 400]))
+    assert context_tokens(later) == 8 + 100, "the new message is counted with the next response"
+
+
+def test_without_any_usage_the_context_is_estimated() -> None:
+    thread = thread_of(message("user", ["x" * 400]), ANSWER)
+    assert context_tokens(thread) == 8 + 100 + 2
+    assert due(thread, Profile(slug="m", auto_compact_token_limit=110), "pre_turn")
+
+
+def test_the_decision_tells_its_numbers() -> None:
+    profile = Profile(slug="m", context_window=2_000)
+    assert due(thread_of(USER, ANSWER, counted(1_800)), profile, "mid_turn") == Due(
+        "context_limit", "mid_turn", 1_800, 1_800
+    )
+
+
+def test_without_a_limit_or_a_history_nothing_is_due() -> None:
+    assert due(thread_of(USER, ANSWER, counted(10**9)), Profile(slug="m", context_window=None), "pre_turn") is None
+    assert due(thread_of(counted(10**9)), Profile(slug="m"), "pre_turn") is None
+
+
+def test_the_body_is_counted_from_the_first_response_of_each_window() -> None:
+    profile = Profile(slug="m", auto_compact_token_limit=1_000)
+
+    def body_is_due(*records: Record | Item) -> bool:
+        return due(thread_of(*records), profile, "pre_turn", "body_after_prefix") is not None
+
+    assert not body_is_due(USER, ANSWER), "no response has told the prefix yet"
+    grown: list[Record | Item] = [USER, ANSWER, counted(2_000), USER, ANSWER, counted(3_000)]
+    assert body_is_due(*grown)
+    checkpoint = Compacted(message="", history=(USER,))
+    assert not body_is_due(*grown, checkpoint)
+    assert not body_is_due(*grown, checkpoint, ANSWER, counted(2_500))
+    assert body_is_due(*grown, checkpoint, ANSWER, counted(2_500), ANSWER, counted(3_500))
