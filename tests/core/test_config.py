@@ -39,6 +39,11 @@ def test_what_is_set_is_taken() -> None:
     assert {key: getattr(config, key) for key in document} == document
 
 
+def test_reading_no_agents_md_is_a_choice() -> None:
+    assert parse_config({"project_doc_max_bytes": 0}, "x").project_doc_max_bytes == 0
+    assert refused({"project_doc_max_bytes": -1}).why.startswith("must be at least 0")
+
+
 @pytest.mark.parametrize(
     "key", ["profiles", "mcp_servers", "notify", "model_reasoning_summary", "model_instructions_file", "x"]
 )
@@ -84,7 +89,7 @@ def test_a_wrong_type_is_refused_in_plain_words(key: str, value: Any, why: str) 
 
 @pytest.mark.parametrize(
     "key",
-    ["model_context_window", "model_auto_compact_token_limit", "tool_output_token_limit", "project_doc_max_bytes"],
+    ["model_context_window", "model_auto_compact_token_limit", "tool_output_token_limit"],
 )
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_limit_must_be_above_zero(key: str, value: int) -> None:
