@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import refold
 from refold.core.profile import Profile
 from refold.session.memory import Memory
 from refold.testing import Reply, ResponsesServer, call_reply, text_reply, usage
@@ -89,8 +91,8 @@ class Gaps:
 
 
 def start_up() -> Iterator[Row]:
-    refold = str(Path(sys.executable).with_name("refold"))
-    yield Row("`refold --version`", median(lambda: timed([refold, "--version"])), None, "ms", "≤ 80 ms")
+    command = str(Path(sys.executable).with_name("refold"))
+    yield Row("`refold --version`", median(lambda: timed([command, "--version"])), None, "ms", "≤ 80 ms")
 
 
 def first_request() -> Iterator[Row]:
@@ -194,6 +196,8 @@ BENCHES = {bench.__name__: bench for bench in (start_up, first_request, iteratio
 
 
 def main(names: list[str]) -> None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed refold is compiled, so the measured one must be
+    compileall.compile_dir(str(Path(refold.__file__).parent), quiet=2)
     os.environ["HOME"] = tempfile.mkdtemp()  # a login shell must not read somebody's profile in every iteration
     unknown = [name for name in names if name not in BENCHES]
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -180,11 +181,22 @@ def _window_payload(window: Window) -> JSON:
 # --- line → record ---------------------------------------------------------------------------------------
 
 
-def decode(raw: bytes, line_number: int) -> Line | None:
-    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too."""
+# How a line begins that no fold looks into: mirrors and accounts are a third of a file.
+_UNFOLDED = re.compile(
+    rb'\{"timestamp":"([^"]*)","ordinal":(\d+),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
+)
+
+
+def decode(raw: bytes, line_number: int, *, skim: bool = False) -> Line | None:
+    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too.
+
+    `skim` leaves lines that change nothing unread: their record is an EventKept without its payload.
+    """
     raw = raw.strip(b" \t\r\n")
     if not raw:
         return None
+    if skim and (seen := _UNFOLDED.match(raw)):
+        return Line(int(seen[2]), EventKept({}), seen[1].decode("utf-8", "replace"))
     try:
         value, warning = load(raw)
     except ValueError as error:
@@ -262,6 +274,7 @@ def _item_record(payload: JSON, metadata: Any) -> Record:
 
 def _meta_record(payload: JSON) -> SessionStarted:
     base = payload.get("base_instructions", payload.get("instructions"))
+    text = base.get("text") if is_object(base) else base
     window = payload.get("context_window")
     known = {"session_id", "id", "timestamp", "cwd", "model_provider", "base_instructions", "history_mode"}
     thread_id = payload.get("id") or payload.get("session_id")
@@ -272,7 +285,7 @@ def _meta_record(payload: JSON) -> SessionStarted:
         timestamp=str(payload.get("timestamp") or ""),
         cwd=str(payload.get("cwd") or ""),
         provider=str(payload.get("model_provider") or ""),
-        base_instructions=base.get("text") if is_object(base) else base if isinstance(base, str) else None,
+        base_instructions=text if isinstance(text, str) else None,
         window_id=window.get("window_id") if is_object(window) else None,
         forked_from=payload.get("forked_from_id"),
         history_mode=str(payload.get("history_mode") or "legacy"),

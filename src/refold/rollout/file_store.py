@@ -40,6 +40,7 @@ class FileStore:
         self._fd: int | None = None
         self._next = 0  # the next line's ordinal, or its line number in a file without ordinals
         self._numbered = True
+        self._doubtful = True  # whether the file's last line may lack its end: not after a write of ours
 
     @classmethod
     def create(cls, home: Path, thread_id: str, now: datetime) -> FileStore:
@@ -129,15 +130,17 @@ class FileStore:
 
     def _write(self, data: bytes) -> None:
         fd = self._descriptor()
-        if _ends_torn(fd):
+        if self._doubtful and _ends_torn(fd):
             data = b"\n" + data  # close the half line that a crash left, so that ours stands alone
-        before = os.fstat(fd).st_size
+        written = 0
         try:
-            while data:  # one write, save where the system takes less (a signal, more than 2 GiB)
-                data = data[os.write(fd, data) :]
+            while written < len(data):  # one write, save where the system takes less (a signal, more than 2 GiB)
+                written += os.write(fd, data[written:] if written else data)
+            self._doubtful = False
         except OSError as error:
+            self._doubtful = True
             with contextlib.suppress(OSError):
-                os.ftruncate(fd, before)  # an unacknowledged half line is not part of the log
+                os.ftruncate(fd, os.fstat(fd).st_size - written)  # an unacknowledged half line is not part of the log
                 if self._next == 0:  # nor is a new file without a line a session
                     self.close()
                     self._path.unlink()

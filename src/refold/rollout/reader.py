@@ -20,15 +20,16 @@ MAX_LINE_BYTES = 1 << 30  # a longer line is an error with its place, not an att
 MAX_FIRST_LINE_BYTES = 16 << 20  # the same for a list of sessions, which reads the heads of thousands of files
 
 
-def read_lines(path: Path, *, head: int | None = None) -> Iterator[Line]:
+def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> Iterator[Line]:
     """Every line with its record; blank lines are skipped, damage is a record too. A warning says where it stands.
 
+    `skim`: lines that change nothing are not looked into, for a fold.
     `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
     with open_rollout(path) as file:
         for number, offset, raw in _raw_lines(file, path, head):
-            line = decode(raw, number)
+            line = decode(raw, number, skim=skim)
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
 

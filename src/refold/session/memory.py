@@ -6,7 +6,9 @@ Rule 2: a failed append changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -266,9 +268,22 @@ def _as_item(value: Any) -> Item:
     return given if "type" in given else {"type": "message", **given}
 
 
+@contextmanager
+def _without_collector() -> Generator[None]:
+    """Keep the cycle collector out of a replay: it would walk the growing history again and again, and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def read_thread(path: Path) -> Thread:
     """Fold a rollout file. Raises RolloutNotFound, RolloutError, RolloutCorrupt (empty, or not a rollout)."""
-    thread = Thread.replay(read_lines(path))
+    with _without_collector():
+        thread = Thread.replay(read_lines(path, skim=True))
     if thread.meta is None:
         if path.stat().st_size == 0:
             raise RolloutCorrupt(f"{path} is empty: there is no session in it")
