@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 import refold
 from refold.cli.main import main
-from refold.testing import ResponsesServer
+from refold.testing import LoggedRequest, ResponsesServer
 
 SOURCE = str(Path(refold.__file__).parents[1])
 MODEL = "mock-tokens"
@@ -37,6 +38,13 @@ class Ended:
     def events(self) -> list[dict[str, Any]]:
         """Its JSON lines."""
         return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def thread_id(self) -> str:
+        """Which session its JSON lines are about."""
+        first = self.events[0]
+        assert list(first) == ["type", "thread_id"] and first["type"] == "thread.started"
+        return first["thread_id"]
 
     @property
     def complaint(self) -> str:
@@ -117,6 +125,17 @@ class Machine:
         [path] = self.rollouts()
         return path
 
+    @staticmethod
+    def fingerprint(path: Path) -> tuple[str, int]:
+        """What tells whether a file was touched: its bytes and its time."""
+        return hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns
+
+    @staticmethod
+    def said(request: LoggedRequest, role: str) -> list[str]:
+        """What one side said in a request, without injected context."""
+        found = [part["text"] for item in request.input if item.get("role") == role for part in item["content"]]
+        return [text for text in found if not text.startswith(("<", "#"))]
+
     def records(self, path: Path | None = None) -> list[dict[str, Any]]:
         """The lines of a rollout."""
         return [json.loads(line) for line in (path or self.rollout).read_bytes().splitlines()]
@@ -125,6 +144,17 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+@pytest.fixture
+def foreign(machine: Machine) -> Path:
+    """A session of the real program, outside every home, whose folder is there."""
+    path = machine.folder / "theirs" / "saved.jsonl"
+    path.parent.mkdir()
+    text = (Path(__file__).parents[1] / "data/oracle/rollouts/a_one_turn.jsonl").read_text(encoding="utf-8")
+    path.write_text(text.replace('"/w"', json.dumps(str(machine.work))), encoding="utf-8")
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    return path
 
 
 @pytest.fixture

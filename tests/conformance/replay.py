@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from refold.core.config import Config, parse_config
+from refold.core.items import is_model_generated
 from refold.core.profile import Profile
 from refold.core.templates import template
 from refold.core.truncate import Budget
 from refold.errors import RefoldError
 from refold.model.responses import ResponsesModel
 from refold.session.clock import Clock
+from refold.session.events import SamplingStarted, ToolStarted
 from refold.session.session import Session
-from refold.testing import Reply, ResponsesServer
+from refold.testing import Reply, ResponsesServer, text_reply, usage
 from refold.tools.commands import exec_command
 
 DATA = Path(__file__).parent.parent / "data" / "oracle" / "scenarios"
@@ -45,12 +47,16 @@ def recorded(scenario: dict[str, Any]) -> list[list[Any]]:
 
 def played(scenario: dict[str, Any], folder: Path) -> list[list[Any]]:
     """The requests that sessions of ours send when they are given the recorded replies."""
-    replies = [Reply.from_json(x["response"]) for run in scenario["runs"] for x in run["exchanges"]]
-    work = folder / "w"
-    work.mkdir()
+    place = folder / "scenario"
+    place.mkdir()
+    moved = json.loads(json.dumps(scenario).replace("/scenario/", f"{place}/"))  # what its commands write to
+    exchanges = [exchange for run in moved["runs"] for exchange in run["exchanges"]]
+    replies = [_reply(exchange, exchanges[number + 1 :]) for number, exchange in enumerate(exchanges)]
     with ResponsesServer(replies) as server:
-        asyncio.run(_play(scenario, server, folder / "home", work))
-        return _same_spelling([request.input for request in server.requests])
+        asyncio.run(Player(scenario, server, folder).play())
+        return _same_spelling(
+            [json.loads(json.dumps(request.input).replace(f"{place}/", "/scenario/")) for request in server.requests]
+        )
 
 
 def _said(run: dict[str, Any]) -> str:
@@ -60,6 +66,11 @@ def _said(run: dict[str, Any]) -> str:
     turn = next(exchange for exchange in run["exchanges"] if exchange["request_kind"] == "turn")
     typed = [item for item in turn["input"] if item.get("role") == "user"][-1]["content"][0]["text"]
     return typed if isinstance(typed, str) else _made_anew(typed["$big"])
+
+
+def _typed(exchange: dict[str, Any]) -> str:
+    """The newest user message of a request."""
+    return [item for item in exchange["input"] if item.get("role") == "user"][-1]["content"][0]["text"]
 
 
 def _made_anew(big: dict[str, Any]) -> str:
@@ -74,40 +85,191 @@ def _made_anew(big: dict[str, Any]) -> str:
     return text
 
 
+def _reply(exchange: dict[str, Any], later: list[dict[str, Any]]) -> Reply:
+    """The recorded reply; where none was noted, the model's items that the next request has and this one has not."""
+    if "response" in exchange:
+        return Reply.from_json(exchange["response"])
+    if exchange["request_kind"] == "compaction":
+        summary = later[0]["input"][-2]["content"][0]["text"].partition("\n")[2]
+        return text_reply(summary)
+    if not later:
+        return text_reply("the end")
+    known = {item.get("id") for item in exchange["input"]}
+    new = [item for item in later[0]["input"] if item.get("id") not in known]
+    return Reply(items=tuple(item for item in new if is_model_generated(item)), usage=usage(100, 10))
+
+
 class Hasty(Clock):
     def jitter(self) -> float:
         return 0.0  # the recorded waits are not what is compared here
 
 
-async def _play(scenario: dict[str, Any], server: ResponsesServer, home: Path, work: Path) -> None:
-    settings = scenario["config"]
-    config = parse_config({k: v for k, v in settings.items() if k in Config.__struct_fields__}, "scenario")
-    provider = server.provider(
-        stream_max_retries=settings.get("stream_max_retries", 5),
-        request_max_retries=settings.get("request_max_retries", 4),
-    )
-    session_id = None
-    for run in scenario["runs"]:
-        words = list(run["args"])
-        verb = words.pop(0) if words[0] in ("resume", "fork") else "start"
-        slug = words[words.index("-m") + 1]
-        text = _said(run)
-        model = ResponsesModel(config.profile(MODELS[slug]), provider)
-        common: dict[str, Any] = {
-            "model": model,
-            "tools": [exec_command],
-            "home": home,
-            "config": config,
-            "clock": Hasty(),
-        }
-        if verb == "start":
-            session = Session.start(cwd=work, instructions=BASE, **common)
-        else:
-            session = Session.resume(session_id, **common)
-        session_id = session.id
+class Player:
+    """One scenario's processes, one after the other: what is done before each, and how each ends."""
+
+    def __init__(self, scenario: dict[str, Any], server: ResponsesServer, folder: Path) -> None:
+        self.scenario = scenario
+        self.server = server
+        self.home = folder / "home"
+        self.work = folder / "w"
+        self.thread = ""  # the thread that the recording goes on with
+        for place in (self.home, self.work, folder / "w2"):
+            place.mkdir(exist_ok=True)
+
+    async def play(self) -> None:
+        name = self.scenario["scenario"]
+        for number, run in enumerate(self.scenario["runs"]):
+            BEFORE.get((name, number), lambda player: None)(self)
+            if run["args"]:
+                await self._run(run, END.get((name, number)))
+            else:
+                await self._converse(name, run["exchanges"])
+
+    async def _converse(self, name: str, exchanges: list[dict[str, Any]]) -> None:
+        """One process that is talked to: messages, a steer, an interrupt, compactions by hand."""
+        model = ResponsesModel(MODELS["mock-tokens"], self._provider())
+        session = Session.start(
+            model=model, tools=[exec_command], cwd=self.work, instructions=BASE, home=self.home, clock=Hasty()
+        )
+        typed = [_typed(exchange) for exchange in exchanges]
         async with session:
-            with contextlib.suppress(RefoldError):  # a turn that the recording lets fail
-                await session.send(text)
+            if name == "t_steer":
+                turn = session.send(typed[0])
+                async for event in turn:
+                    if isinstance(event, ToolStarted):
+                        session.steer(typed[1])
+                return
+            for number, exchange in enumerate(exchanges):
+                if exchange["request_kind"] == "compaction":
+                    await session.compact()
+                elif name == "t_interrupt" and number == 0:
+                    await _interrupted(session, typed[number])
+                    while session.busy:
+                        await asyncio.sleep(0.01)
+                else:
+                    await session.send(typed[number])
+
+    async def _run(self, run: dict[str, Any], end: str | None) -> None:
+        words = list(run["args"])
+        settings = {k: v for k, v in self.scenario["config"].items() if k in Config.__struct_fields__}
+        if words[0] == "-c":
+            key, _, value = words[1].partition("=")
+            settings[key] = int(value) if value.isdigit() else value
+            del words[:2]
+        if settings.get("experimental_compact_prompt_file") == "<file>":
+            settings["experimental_compact_prompt_file"] = str(self.home / "prompt.md")
+        config = parse_config({k: v for k, v in settings.items() if k in Config.__struct_fields__}, "scenario")
+        verb = words.pop(0) if words[0] in ("resume", "fork") else "start"
+        slug = words[words.index("-m") + 1] if "-m" in words else "mock-tokens"
+        model = ResponsesModel(config.profile(MODELS[slug]), self._provider())
+        common: dict[str, Any] = {"model": model, "tools": [exec_command], "home": self.home, "config": config}
+        if verb == "start":
+            session = Session.start(cwd=self.work, instructions=BASE, clock=Hasty(), **common)
+        else:
+            which = Session.resume if verb == "resume" else Session.fork
+            session = which(
+                self._newest() if "--last" in words else self.thread, cwd=self.work, clock=Hasty(), **common
+            )
+        self.thread = self.thread if verb == "fork" else session.id
+        async with session:
+            await ENDINGS[end](session, _said(run))
+
+    def _newest(self) -> str:
+        return max(self.home.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns).as_posix()
+
+    def _provider(self) -> Any:
+        settings = self.scenario["config"]
+        retries = {key: settings[key] for key in ("stream_max_retries", "request_max_retries") if key in settings}
+        return self.server.provider(**retries)
+
+
+async def _to_its_end(session: Session, text: str) -> None:
+    with contextlib.suppress(RefoldError):  # a turn that the recording lets fail
+        await session.send(text)
+
+
+async def _until(session: Session, text: str, moment: type[Any]) -> None:
+    async for event in session.send(text):
+        if isinstance(event, moment):
+            await asyncio.sleep(0.05)
+            return
+
+
+async def _interrupted(session: Session, text: str) -> None:
+    await _until(session, text, ToolStarted)
+    session.interrupt()
+
+
+async def _killed_in_tool(session: Session, text: str) -> None:
+    await _until(session, text, ToolStarted)
+    await _killed_now(session)
+
+
+async def _killed_in_sampling(session: Session, text: str) -> None:
+    await _until(session, text, SamplingStarted)
+    await _killed_now(session)
+
+
+async def _killed_now(session: Session) -> None:
+    """As if the process ended here: what it writes from now on, it has not written."""
+    assert session.path is not None
+    log = session.path.read_bytes()
+    session.interrupt()
+    while session.busy:
+        await asyncio.sleep(0.01)
+    session.path.write_bytes(log)
+
+
+ENDINGS: dict[str | None, Any] = {
+    None: _to_its_end,
+    "interrupt": _interrupted,
+    "kill in tool": _killed_in_tool,
+    "kill in sampling": _killed_in_sampling,
+}
+END = {
+    ("f_kill_mid_compaction", 1): "kill in sampling",
+    ("n_kill_mid_stream", 0): "kill in sampling",
+    ("n_kill_mid_tool", 0): "kill in tool",
+    ("n_sigint_mid_tool", 0): "interrupt",
+    ("s_orphans_and_compact", 1): "kill in tool",
+    ("x_filtered_users", 5): "interrupt",
+}
+
+
+def _agents_md(text: str | None) -> Any:
+    def change(player: Player) -> None:
+        path = player.work / "AGENTS.md"
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+
+    return change
+
+
+def _elsewhere(player: Player) -> None:
+    player.work = player.work.parent / "w2"
+    (player.work / "AGENTS.md").write_text("Work2 rules.\n")
+
+
+def _global(player: Player) -> None:
+    (player.home / "AGENTS.md").write_text("Global rules.\n")
+
+
+def _own_prompt(player: Player) -> None:
+    (player.home / "prompt.md").write_text("\n  PROMPT FROM FILE  \n")
+
+
+BEFORE: dict[tuple[str, int], Any] = {
+    ("k_world_state", 0): _agents_md("Always say please.\n"),
+    ("k_world_state", 2): _agents_md("Never say please.\nSecond line.\n"),
+    ("k_world_state", 3): _agents_md(None),
+    ("k_world_state", 4): _elsewhere,
+    ("k_world_state", 6): _global,
+    ("k_world_state_compact", 0): _agents_md("Rule one.\n"),
+    ("k_world_state_compact", 2): _agents_md("Rule two.\n"),
+    ("k_world_state_compact", 4): _agents_md("Rule three.\n"),
+    ("h_compact_prompt_file", 0): _own_prompt,
+}
 
 
 # --- one spelling for both ---------------------------------------------------------------------------------------
@@ -129,9 +291,8 @@ def _spelled(item: dict[str, Any], names: dict[str, str]) -> Any:
     if isinstance(plain.get("content"), list):
         plain["content"] = [_part(part) for part in plain["content"]]
     if isinstance(plain.get("output"), str):
-        plain["output"] = re.sub(
-            r"Chunk ID: \w+\nWall time: [\d.]+", "Chunk ID: 000000\nWall time: 0.0000", plain["output"]
-        )
+        plain["output"] = re.sub(r"Chunk ID: \w+", "Chunk ID: 000000", plain["output"])
+        plain["output"] = re.sub(r"Wall time: [\d.]+", "Wall time: 0.0000", plain["output"])
     return {**plain, **renamed}
 
 

@@ -1,4 +1,7 @@
-"""Recorded scenarios of the real program, played through real sessions: the requests are the same, item by item."""
+"""Recorded scenarios of the real program, played through real sessions: the requests are the same, item by item.
+
+Context items are compared by role, kinds and position, everything else exactly.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,62 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replay import load, played, recorded
+from replay import DATA, load, played, recorded
 
-SCENARIOS = [
-    "a_one_turn",
-    "d_estimate_total",
-    "d_limit_above_window",
-    "d_preturn",
-    "d_reasoning",
-    "e_midturn",
-    "e_midturn_end",
-    "f_429",
-    "f_ctx_exceeded",
-    "f_ctx_exceeded_400",
-    "f_ctx_exceeded_all",
-    "f_drop",
-    "f_failed_ratelimit",
-    "f_incomplete",
-    "f_mid_fail",
-    "f_two_messages",
-    "h_compact_prompt",
-    "l_long_user_cjk",
-    "l_long_user_exact_then_small",
-    "l_long_user_mid",
-    "l_long_user_one_100k",
-    "l_long_user_one_79999",
-    "l_long_user_one_80000",
-    "l_long_user_one_80001",
-    "l_long_user_small_big_small",
-    "l_long_user_three_30k",
-    "l_long_user_two_40k",
-    "l_long_user_two_50k",
-    "l_long_user_x_81k_y_79996",
-    "m_multi_compact",
-    "m_still_over",
+SAME = """
+a_one_turn d_estimate_total d_limit_above_window d_preturn d_reasoning e_midturn e_midturn_end f_429 f_500 f_500_all
+f_ctx_exceeded f_ctx_exceeded_400 f_ctx_exceeded_all f_drop f_failed_ratelimit f_incomplete f_kill_mid_compaction
+f_mid_fail f_two_messages h_compact_prompt h_compact_prompt_file i_resume_fork j_downshift j_downshift_override
+k_world_state_compact l_long_user_cjk l_long_user_exact_then_small l_long_user_mid l_long_user_one_100k
+l_long_user_one_79999 l_long_user_one_80000 l_long_user_one_80001 l_long_user_small_big_small l_long_user_three_30k
+l_long_user_two_40k l_long_user_two_50k l_long_user_x_81k_y_79996 m_multi_compact m_still_over n_kill_mid_stream
+n_kill_mid_tool n_sigint_mid_tool t_interrupt t_manual_compact t_steer v_default_retries_500 v_default_retries_drop
+v_default_retries_turn_drop w_tool_output_kinds
+""".split()  # noqa: SIM905 (a list of fifty would be a page)
+
+# Where refold differs on purpose; docs/deviations.md says why, and which test holds it.
+ON_PURPOSE = [
+    "f_empty_summary",
+    "f_no_message",
+    "f_sampling_ctx_exceeded",
+    "f_tool_call_reply",
+    "s_orphans_and_compact",
+    "x_filtered_users",
 ]
 
+# What is still to be built: the scenario, or the beginning of its name, and what it needs.
+NOT_YET = {
+    "b_tool_loop": "running processes, and the real program's words for bad arguments",
+    "g_": "remote compaction",
+    "j_downshift_comphash": "compaction when comp_hash changes",
+    "j_downshift_notneeded": "the model_switch section",
+    "k_world_state": "the model_switch section",
+    "p_post_turn": "compaction after a turn",
+    "r_images": "images in user input",
+    "t_manual_compact_remote": "remote compaction",
+    "t_revert": "reverting to a turn",
+}
 
-@pytest.mark.parametrize("name", SCENARIOS)
+
+@pytest.mark.parametrize("name", SAME)
 def test_requests_are_those_of_the_real_program(name: str, tmp_path: Path) -> None:
     scenario = load(name)
     ours, theirs = played(scenario, tmp_path), recorded(scenario)
     for number, (mine, real) in enumerate(zip(ours, theirs, strict=True)):
         assert mine == real, f"request {number} of {name}"
+
+
+def test_every_recorded_scenario_is_accounted_for() -> None:
+    def is_later(name: str) -> bool:
+        return any(name == one or (one.endswith("_") and name.startswith(one)) for one in NOT_YET)
+
+    recordings = {path.stem for path in DATA.glob("*.json")}
+    later = {name for name in recordings if is_later(name)}
+    assert recordings == {*SAME, *ON_PURPOSE, *later}
+    assert len(recordings) == len(SAME) + len(ON_PURPOSE) + len(later)
+
+
+def test_every_deviation_is_written_down() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text(encoding="utf-8")
+    for name in ON_PURPOSE:
+        assert f"`{name}`" in page, name

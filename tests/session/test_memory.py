@@ -155,3 +155,12 @@ def test_a_second_compaction_keeps_one_summary_and_every_user_message() -> None:
     assert len(items) == 3
     assert items[2]["content"][0]["text"].endswith("\nSECOND")
     assert memory.thread.window.number == 2
+
+
+def test_a_history_mode_of_a_newer_version_is_refused_instead_of_misread(tmp_path: Path) -> None:
+    with Memory.open(tmp_path, model=PROFILE) as memory:
+        memory.add(USER)
+    assert memory.path is not None
+    memory.path.write_bytes(memory.path.read_bytes().replace(b'"paginated"', b'"blobs-of-2030"'))
+    with pytest.raises(RolloutCorrupt, match="history mode 'blobs-of-2030'"):
+        Memory.open(tmp_path, model=PROFILE)

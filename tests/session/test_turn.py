@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,8 @@ def test_an_interrupt_settles_every_call_and_the_turn(tmp_path: Path) -> None:
     asyncio.run(go())
     items = answering.requests[1]["input"]
     outputs = {item["call_id"]: item["output"] for item in items if item["type"] == "function_call_output"}
-    assert outputs == {"p1": "real", "p2": "aborted by user"}
+    assert outputs["p1"] == "real"
+    assert re.fullmatch(r"Wall time: 0\.\d{4} seconds\naborted by user", outputs["p2"])
     assert items[-2]["content"][0]["text"].startswith("<turn_aborted>")
 
 
@@ -286,9 +288,8 @@ def test_leaving_the_session_settles_a_running_turn(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
         log = read_thread(session.path)  # type: ignore[arg-type]
         assert log.open_turn is None
-        assert [e.item.get("output") for e in log.history if e.item["type"] == "function_call_output"] == [
-            "aborted by user"
-        ]
+        [output] = [e.item["output"] for e in log.history if e.item["type"] == "function_call_output"]
+        assert output.endswith("aborted by user")
 
     asyncio.run(go())
 
@@ -360,7 +361,7 @@ def test_a_broken_stream_is_asked_again_and_no_call_runs_twice(tmp_path: Path) -
 
 
 def test_patience_ends(tmp_path: Path) -> None:
-    answering = model(*[Reply(status=503, body={})] * 10)
+    answering = model(*[Reply(status=503, body={})] * 40)
 
     async def go() -> None:
         async with start(answering, tmp_path) as session:
@@ -369,7 +370,7 @@ def test_patience_ends(tmp_path: Path) -> None:
             assert_replays(session)
 
     asyncio.run(go())
-    assert len(answering.requests) == 1 + PATIENT.stream_max_retries
+    assert len(answering.requests) == (1 + PATIENT.stream_max_retries) * (1 + PATIENT.request_max_retries)
 
 
 # --- limits and notices ----------------------------------------------------------------------------------------------
@@ -590,3 +591,26 @@ def test_a_failed_manual_compaction_leaves_the_session_usable(tmp_path: Path) ->
             assert (await session.send("second")).text == "two"
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<environment_context>typed</environment_context>",
+        "# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>\ntyped\n</INSTRUCTIONS>",
+        "<turn_aborted>typed</turn_aborted>",
+    ],
+)
+def test_a_typed_message_that_looks_like_context_survives_a_compaction(text: str, tmp_path: Path) -> None:
+    answering = model(text_reply("one"), text_reply("SUMMARY"), text_reply("two"))
+
+    async def go() -> None:
+        async with start(answering, tmp_path) as session:
+            await session.send(text)
+            await session.compact()
+        async with Session.resume(session.id, model=answering, home=tmp_path / "home") as resumed:
+            await resumed.send("second")
+
+    asyncio.run(go())
+    said = [item["content"][0]["text"] for item in answering.requests[-1]["input"] if item.get("role") == "user"]
+    assert said.count(text) == 1

@@ -58,7 +58,7 @@ class JsonView:
                 return [self._tool_started(call)]
             case ToolEnded():
                 return [self._tool_ended(event)]
-            case Waiting(attempt=attempt, of=of, reason=reason):
+            case Waiting(attempt=attempt, of=of, reason=reason, level="stream"):
                 return [{"type": "error", "message": f"Reconnecting... {attempt}/{of} ({reason})"}]
             case Notice(text=text):
                 return [self._item("error", message=text)]

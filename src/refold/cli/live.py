@@ -25,6 +25,7 @@ from refold.session.session import Session
 from refold.views.shown import clean
 
 LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\)", re.MULTILINE)
+NOTICEABLE_SECONDS = 1.0  # a shorter wait before a request is sent again is not worth a line
 OUTPUT_LINES = 4  # of a command's output, the last ones are shown
 
 
@@ -52,8 +53,9 @@ class LiveView:
                 self._say("▸ " + command_of(call).replace("\n", "\n  "), "cyan")
             case ToolEnded():
                 self._tool_ended(event)
-            case Waiting(attempt=attempt, of=of, seconds=seconds, reason=reason):
-                self._say(f"⟳ attempt {attempt} of {of} in {seconds:.1f} s: {reason}", "yellow")
+            case Waiting(attempt=attempt, of=of, seconds=seconds, reason=reason, level=level):
+                if level == "stream" or seconds >= NOTICEABLE_SECONDS:
+                    self._say(f"⟳ attempt {attempt} of {of} in {seconds:.1f} s: {reason}", "yellow")
             case CompactionStarted(tokens=tokens, limit=limit):
                 at = f" (limit {limit:,})" if limit else ""
                 self._say(f"⇣ compacting: {tokens:,} tokens{at}", "magenta")

@@ -257,9 +257,10 @@ def _bare(line: JSON) -> Record:
     kind = line.get("type")
     if isinstance(kind, str) and kind in HISTORY_TYPES:
         return ItemRecorded({key: value for key, value in line.items() if not (key == "id" and value is None)})
-    if "type" not in line and isinstance(line.get("id"), str) and "timestamp" in line:
+    named = isinstance(line.get("id"), str) and line["id"] != ""
+    if "type" not in line and named and "timestamp" in line:
         return _meta_record(line)
-    if kind == "session_meta" and isinstance(line.get("id"), str):
+    if kind == "session_meta" and named:
         return _meta_record({key: value for key, value in line.items() if key != "type"})
     return LineKept(str(kind or line.get("record_type") or "unknown"), line)
 

@@ -13,6 +13,7 @@ from typing import Any
 from refold.core.compaction.replacement import rebuild_from_summary
 from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
 from refold.core.items import enters_history
+from refold.core.jsonio import without_lone_surrogates
 from refold.core.records import (
     JSON,
     Compacted,
@@ -101,7 +102,7 @@ class Thread:
             case CompactionAttempted(usage=usage):
                 self.total_usage = self.total_usage + (usage or Usage())
             case SteerQueued(item_id=item_id, text=text):
-                self.steers[item_id] = text
+                self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
             case RolledBack(turns=turns):
                 self.history = drop_user_turns(self.history, turns)
                 self.last_usage = self._estimated()

@@ -57,12 +57,13 @@ class ToolEnded(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """An attempt failed and the next one begins in `seconds`."""
+    """An attempt failed, the next begins in `seconds`; `level` says which budget of attempts it counts against."""
 
     attempt: int
     of: int
     seconds: float
     reason: str
+    level: Literal["request", "stream"] = "stream"
 
 
 class CompactionStarted(msgspec.Struct, frozen=True):

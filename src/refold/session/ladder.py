@@ -20,10 +20,10 @@ from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelUnavailable, ResponseIncomplete
 from refold.model import Completed, ItemDone, Model
-from refold.model.retry import backoff, is_worth_retrying, wait_before_retry
-from refold.session.events import CompactionEnded, CompactionStarted, SamplingStarted, Waiting
+from refold.session.events import CompactionEnded, CompactionStarted, SamplingStarted
 from refold.session.home import handoff_text
 from refold.session.memory import Memory
+from refold.session.patience import Patience
 
 METHOD = "local"
 GROWTH_ALLOWED = 1_000  # tokens: a tiny history may grow by the prefix and fresh context; more is not worth installing
@@ -80,8 +80,8 @@ async def compact(memory: Memory, model: Model, why: Due, fresh: Fresh) -> Compa
 
 async def _summarise(memory: Memory, model: Model, snapshot: list[Entry]) -> Summary:
     """Rungs: as it is → without the oldest item, again and again, while it does not fit → again after a wait."""
-    wire = Wire(model.provider, model.profile)
-    entries, attempt, most = snapshot, 0, model.provider.stream_max_retries
+    wire, patience = Wire(model.provider, model.profile), Patience(model.provider, memory.clock)
+    entries = snapshot
     while True:
         dropped = len(snapshot) - len(entries)
         try:
@@ -91,21 +91,18 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry]) -> Sum
             _failed(memory, dropped, str(error))
             if not entries:
                 raise
-            entries, attempt = drop_oldest(entries), 0
+            entries = drop_oldest(entries)
+            patience.renew()
         except ResponseIncomplete as error:  # half a summary is none, and asking again would cut it off again
             _failed(memory, dropped, str(error), error.usage)
             raise
         except (ModelUnavailable, CompactionFailed) as error:
             _failed(memory, dropped, str(error))
-            attempt += 1
-            if attempt > most or (isinstance(error, ModelUnavailable) and not is_worth_retrying(error)):
+            waiting = patience.wait(error)
+            if waiting is None:
                 raise
-            jitter = memory.clock.jitter()
-            seconds = backoff(attempt, jitter)
-            if isinstance(error, ModelUnavailable):  # the provider may have said how long
-                seconds = wait_before_retry(error, attempt, jitter)
-            memory.feed.publish(Waiting(attempt, most, seconds, str(error)))
-            await asyncio.sleep(seconds)
+            memory.feed.publish(waiting)
+            await asyncio.sleep(waiting.seconds)
         else:
             usage, response_id = completed.usage, completed.response_id
             done = CompactionAttempted(

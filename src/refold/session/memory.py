@@ -45,6 +45,7 @@ from refold.session.feed import Feed
 from refold.session.home import profile_of
 
 HISTORY_MODE = "paginated"  # what new files say: lines carry ordinals
+KNOWN_MODES = ("legacy", "paginated")
 
 
 class Memory:
@@ -288,4 +289,9 @@ def read_thread(path: Path) -> Thread:
         if path.stat().st_size == 0:
             raise RolloutCorrupt(f"{path} is empty: there is no session in it")
         raise RolloutCorrupt(f"{path} is not a rollout: no session_meta line in it")
+    if thread.meta.history_mode not in KNOWN_MODES:
+        mode = thread.meta.history_mode
+        raise RolloutCorrupt(
+            f"{path} has the history mode {mode!r}; a newer version can read it, this one would misread it"
+        )
     return thread

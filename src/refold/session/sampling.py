@@ -15,7 +15,6 @@ from refold.core.items import Item, is_call, message_text, output_for
 from refold.core.wire import Identity
 from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
 from refold.model import Completed, ItemDone, ModelEvent, ReasoningDelta, TextDelta
-from refold.model.retry import is_worth_retrying, wait_before_retry
 from refold.session.events import (
     PreviewDropped,
     ReasoningPreview,
@@ -23,9 +22,9 @@ from refold.session.events import (
     TextPreview,
     ToolEnded,
     ToolStarted,
-    Waiting,
 )
-from refold.session.scope import Scope
+from refold.session.patience import Patience
+from refold.session.scope import Running, Scope
 from refold.tools import ToolContext, ToolResult
 
 DENIED = "The user did not allow this command to run."
@@ -40,18 +39,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 async def sample(scope: Scope) -> Answer:
     """Sample until a response is complete. Raises ModelError when the provider's budgets of patience are used up."""
-    attempt, most = 0, scope.model.provider.stream_max_retries
+    patience = Patience(scope.model.provider, scope.memory.clock)
     while True:
         try:
             return await _attempt(scope)
         except ModelUnavailable as error:
-            attempt += 1
-            if attempt > most or not is_worth_retrying(error):
+            waiting = patience.wait(error)
+            if waiting is None:
                 raise
-            seconds = wait_before_retry(error, attempt, scope.memory.clock.jitter())
             scope.memory.feed.publish(PreviewDropped())
-            scope.memory.feed.publish(Waiting(attempt, most, seconds, str(error)))
-            await asyncio.sleep(seconds)
+            scope.memory.feed.publish(waiting)
+            await asyncio.sleep(waiting.seconds)
 
 
 async def _attempt(scope: Scope) -> Answer:
@@ -82,7 +80,8 @@ async def _listen(scope: Scope, tools: asyncio.TaskGroup) -> Answer:
                 if item.get("role") == "assistant":
                     text = message_text(item) or text
                 if is_call(item):
-                    scope.calls.append((item, tools.create_task(_run(scope, item))))
+                    began = memory.clock.monotonic()
+                    scope.calls.append(Running(item, tools.create_task(_run(scope, item)), began))
                     follow_up = True
             case TextDelta(item_id=item_id, text=more):
                 memory.feed.publish(TextPreview(item_id, more))
@@ -100,9 +99,9 @@ async def _listen(scope: Scope, tools: asyncio.TaskGroup) -> Answer:
 async def _record_outputs(scope: Scope) -> None:
     """Each call's output in call order; a call leaves the list when its output is in the log."""
     while scope.calls:
-        call, task = scope.calls[0]
-        result = await task
-        scope.memory.record(scope.memory.item(output_for(call, result.output), shaped=result.shaped))
+        running = scope.calls[0]
+        result = await running.task
+        scope.memory.record(scope.memory.item(output_for(running.call, result.output), shaped=result.shaped))
         scope.calls.pop(0)
 
 

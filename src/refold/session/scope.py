@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from refold.core.items import Item
 from refold.core.wire import Wire
@@ -37,6 +38,14 @@ class Gate:
                 self._change.notify_all()
 
 
+class Running(NamedTuple):
+    """A call that was begun: its item, its task, and when (seconds of a clock that only grows)."""
+
+    call: Item
+    task: asyncio.Task[ToolResult]
+    began: float
+
+
 class Scope:
     """Mutable: `calls` holds the calls of the sampling that is going on, so that an interrupt can settle them."""
 
@@ -56,4 +65,4 @@ class Scope:
         self.surroundings = surroundings
         self.approve = approve
         self.gate = Gate()
-        self.calls: list[tuple[Item, asyncio.Task[ToolResult]]] = []
+        self.calls: list[Running] = []

@@ -274,7 +274,9 @@ class Session:
         """Stop what is running; its log ends in `TurnEnded(interrupted)`. False when nothing runs."""
         if self._task is None or self._task.done():
             return False
-        return self._task.cancel()
+        # After what is ready to run: a turn that was only just begun first records what the user said.
+        self._task.get_loop().call_soon(self._task.cancel)
+        return True
 
     async def compact(self) -> CompactionEnded:
         """Compact now, in a turn of its own. Raises CompactionFailed or ModelError with the thread untouched."""

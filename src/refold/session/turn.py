@@ -163,9 +163,11 @@ def _say_if_model_changed(scope: Scope) -> None:
 
 def _settle_calls(scope: Scope) -> None:
     """Every call that was begun gets its output: the real one where it finished, else that it was aborted."""
-    for call, task in scope.calls:
+    for call, task, began in scope.calls:
         finished = task.done() and not task.cancelled() and task.exception() is None
-        result = task.result() if finished else ToolResult(output="aborted by user")
+        seconds = scope.memory.clock.monotonic() - began
+        aborted = f"Wall time: {seconds:.4f} seconds\naborted by user"
+        result = task.result() if finished else ToolResult(output=aborted)
         scope.memory.record(scope.memory.item(output_for(call, result.output), shaped=result.shaped))
     scope.calls.clear()
     note = tagged("turn_aborted", "\n" + template("turn_aborted").strip() + "\n")

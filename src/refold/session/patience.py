@@ -1,0 +1,48 @@
+"""Patience: how often one request is asked again, and after how long (spec §9.5, oracle §6)."""
+
+from __future__ import annotations
+
+from refold.core.profile import Provider
+from refold.errors import ModelError, ModelUnavailable
+from refold.model.retry import backoff, is_worth_retrying, wait_before_retry
+from refold.session.clock import Clock
+from refold.session.events import Waiting
+
+
+class Patience:
+    """Two budgets: a request that was refused before it streamed is sent again `request_max_retries` times; each time
+    that is used up, or a stream broke, counts against `stream_max_retries`. Mutable: it counts.
+    """
+
+    def __init__(self, provider: Provider, clock: Clock) -> None:
+        self._provider = provider
+        self._clock = clock
+        self._requests = 0
+        self._streams = 0
+
+    def wait(self, error: Exception) -> Waiting | None:
+        """What to wait before asking again after this error; None when there is no more patience, or no point.
+
+        An error that is not the provider's (an answer that cannot be used) counts as a broken stream.
+        """
+        if isinstance(error, ModelError) and not is_worth_retrying(error):
+            return None
+        if isinstance(error, ModelUnavailable) and error.request_level:
+            if self._requests < self._provider.request_max_retries:
+                self._requests += 1
+                return self._waiting("request", self._requests, self._provider.request_max_retries, error)
+            self._requests = 0
+        if self._streams >= self._provider.stream_max_retries:
+            return None
+        self._streams += 1
+        return self._waiting("stream", self._streams, self._provider.stream_max_retries, error)
+
+    def renew(self) -> None:
+        """The request has changed: its counts start anew."""
+        self._requests = self._streams = 0
+
+    def _waiting(self, level: str, attempt: int, of: int, error: Exception) -> Waiting:
+        jitter = self._clock.jitter()
+        known = isinstance(error, ModelError)
+        seconds = wait_before_retry(error, attempt, jitter) if known else backoff(attempt, jitter)
+        return Waiting(attempt, of, seconds, str(error), "request" if level == "request" else "stream")
