@@ -7,7 +7,7 @@ import pytest
 
 from refold import __version__
 from refold.cli.group import cli
-from refold.cli.main import COMMANDS
+from refold.cli.group import COMMANDS
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -1,4 +1,4 @@
-"""Group: the click group that imports a command when it is called."""
+"""Group: the commands by name, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from importlib import import_module
 import click
 
 from refold import __version__
-from refold.cli.main import COMMANDS
+
+# command → the module that holds it, and what the list of commands says, so that listing imports none of them
+COMMANDS = {
+    "run": ("refold.cli.act", "Start a session and work until the answer is there."),
+    "resume": ("refold.cli.act", "Go on with a session."),
+    "fork": ("refold.cli.act", "Begin a new session with another one's active history."),
+    "compact": ("refold.cli.act", "Compact a session now."),
+    "sessions": ("refold.cli.look", "List the sessions, newest first."),
+    "show": ("refold.cli.look", "Show what happened in a session, record by record."),
+    "context": ("refold.cli.look", "Show what the next request holds, item by item, and how full the window is."),
+    "demo": ("refold.cli.demo", "Play a whole session for real, with a scripted model."),
+}
 
 
 class LazyGroup(click.Group):
@@ -19,7 +30,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(import_module(COMMANDS[cmd_name]), cmd_name)
+        return getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

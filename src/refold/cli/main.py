@@ -1,4 +1,4 @@
-"""Main: the `refold` command, its sub-commands by name, and the place where errors become a line and an exit code."""
+"""Main: the `refold` command, and the place where errors become a line and an exit code."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from typing import NoReturn
 
 from refold import __version__
 
-# command → the module that holds it; imported when it is called
-COMMANDS = {
-    "run": "refold.cli.act",
-    "resume": "refold.cli.act",
-    "fork": "refold.cli.act",
-    "compact": "refold.cli.act",
-    "sessions": "refold.cli.look",
-    "show": "refold.cli.look",
-    "context": "refold.cli.look",
-    "demo": "refold.cli.demo",
-}
 EXIT_RUN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
