@@ -11,7 +11,7 @@ HANGING := --max-worker-restart 2 -o faulthandler_timeout=120 -o faulthandler_ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench constraints clean set-up set-up-dev
+.PHONY: help demo test lint bench interop constraints clean set-up set-up-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ bench: set-up-dev ## measure what README and docs quote
 	@test -f bench/__main__.py || { echo "no benchmarks here: bench/__main__.py is missing" >&2; exit 1; }
 	@$(VENV)/bin/python -m bench $(ARGS)
 
+interop: set-up ## let the real program (430 MB from npm) and refold go on with each other's sessions
+	@$(VENV)/bin/python -m interop.run
+
 constraints: ## resolve every dependency anew and write constraints.txt
 	@case "$$($(PYTHON) -V 2>&1)" in \
 	"Python 3.11."*) ;; \
@@ -48,7 +51,7 @@ constraints: ## resolve every dependency anew and write constraints.txt
 
 clean: ## remove the environment and everything built
 	@rm -rf $(VENV) build dist .ruff_cache .pytest_cache .hypothesis .benchmarks
-	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench interop -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Set-up. A stamp tells what an environment was made from: Python, place, and the two files that decide its content.
 # It is taken away first and written last, so an interrupted set-up has none and starts again from nothing.

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from refold import __version__
-from refold.cli.group import cli
-from refold.cli.group import COMMANDS
+from refold.cli.group import COMMANDS, cli
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

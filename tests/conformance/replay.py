@@ -277,10 +277,10 @@ BEFORE: dict[tuple[str, int], Any] = {
 
 def _same_spelling(requests: list[list[Any]]) -> list[list[Any]]:
     names: dict[str, str] = {}
-    return [[_spelled(item, names) for item in items] for items in requests]
+    return [[spelled(item, names) for item in items] for items in requests]
 
 
-def _spelled(item: dict[str, Any], names: dict[str, str]) -> Any:
+def spelled(item: dict[str, Any], names: dict[str, str]) -> Any:
     """Ids by first appearance; context by role and kinds; command output without its clock."""
     renamed = {"id": names.setdefault(item["id"], f"#{len(names)}")} if "id" in item else {}
     texts = [part.get("text", "") for part in item.get("content") or [] if isinstance(part, dict)]

@@ -11,6 +11,7 @@ import msgspec
 
 from refold.cli.options import folder, settings_from
 from refold.cli.style import gauge, paint
+from refold.core.config import Config
 from refold.core.fragments import origin_of
 from refold.core.jsonio import dump
 from refold.core.thread import Thread
@@ -18,7 +19,8 @@ from refold.core.world import messages, render
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.reader import find_line, read_lines
-from refold.session.home import DEFAULT_MODEL, Home, profile_of
+from refold.session.beginning import directory_of, model_name, surroundings
+from refold.session.home import Home, profile_of
 from refold.session.memory import read_thread
 from refold.views.context import Context, ContextRow
 from refold.views.context import context as context_of
@@ -94,10 +96,9 @@ def context(
     """Show what the next request holds, item by item with tokens, and how full the context window is."""
     home, config = settings_from(settings)
     path = _find(reference)
-    thread = read_thread(path)
-    named = model or (thread.settings or {}).get("model") or config.model or DEFAULT_MODEL
-    view = context_of(thread, profile_of(str(named), config))
-    added = _live_rows(thread, home, folder(cwd)) if live else []
+    thread = read_thread(path, headless=True)
+    view = context_of(thread, profile_of(model_name(model, config, thread), config))
+    added = _live_rows(thread, home, config, folder(cwd)) if live else []
     if as_json:
         document = msgspec.to_builtins(view)
         print(dump({**document, **({"live": msgspec.to_builtins(added)} if live else {})}).decode())
@@ -128,17 +129,12 @@ def _find(reference: str) -> Path:
     return path
 
 
-def _live_rows(thread: Thread, home: Home, cwd: str | None) -> list[ContextRow]:
-    """What the next turn would tell the model anew, because it changed since."""
-    from refold.observe import Surroundings, observe
+def _live_rows(thread: Thread, home: Home, config: Config, cwd: str | None) -> list[ContextRow]:
+    """What a turn that may run commands would tell the model anew, because it changed since."""
+    from refold.observe import observe
+    from refold.tools.commands import exec_command
 
-    settings = thread.settings or {}
-    where = Surroundings(
-        cwd=str(Path(cwd or settings.get("cwd") or (thread.meta.cwd if thread.meta else ".")).absolute()),
-        home=str(home.path),
-        sandbox_mode=str((settings.get("sandbox_policy") or {}).get("type") or "danger-full-access"),
-        approval_policy=str(settings.get("approval_policy") or "never"),
-    )
+    where = surroundings(directory_of(thread, cwd), home, config, [exec_command], None)
     world = observe(where, datetime.now().astimezone())
     told = messages(render(world, thread.world), ["msg_1", "msg_2", "msg_3", "msg_4"], None)
     from refold.core.tokens import measure

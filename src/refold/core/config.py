@@ -77,6 +77,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         base_url = environ.get("OPENAI_BASE_URL", "").strip()
         if not base_url:
             return Provider()
+        check_base_url("OPENAI_BASE_URL", base_url, "environment")
         name = "OpenAI" if "api.openai.com" in base_url else "openai-compatible"
         return Provider(name=name, base_url=base_url)
 
@@ -132,6 +133,7 @@ def _provider(name: str, table: Any, where: str) -> Provider:
                 raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
     if not table.get("base_url"):
         raise ConfigError(f"{key}.base_url", f"is missing: the address before /responses ({where})")
+    check_base_url(f"{key}.base_url", table["base_url"], where)
     known = {given: value for given, value in table.items() if given in names}
     try:
         return msgspec.convert({"name": name, "env_key": None, **known, "id": name}, Provider)
@@ -150,6 +152,13 @@ _PLAIN_WORDS = (
     ("`array`", "a list"),
     ("`object`", "a table"),
 )
+
+
+def check_base_url(key: str, value: Any, where: str) -> None:
+    """Raises ConfigError unless the value is an http address with a host."""
+    scheme, _, rest = value.partition("://") if isinstance(value, str) else ("", "", "")
+    if scheme.lower() not in ("http", "https") or not rest.strip("/ "):
+        raise ConfigError(key, f"must be an address like https://host/v1, not {value!r} ({where})")
 
 
 def _plain(error: Exception) -> str:

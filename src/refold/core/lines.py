@@ -165,6 +165,7 @@ def _compacted_payload(record: Compacted) -> JSON:
             "addresses": list(record.addresses),
             "world": record.world,
             "turn_context": record.settings,
+            **({"steers": record.steers} if record.steers is not None else {}),
         },
     }
 
@@ -183,7 +184,7 @@ def _window_payload(window: Window) -> JSON:
 
 # How a line begins that no fold looks into: mirrors and accounts are a third of a file.
 _UNFOLDED = re.compile(
-    rb'\{"timestamp":"([^"]*)","ordinal":(\d+),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
+    rb'\{"timestamp":"([^"]*)","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
 )
 
 
@@ -195,7 +196,7 @@ def decode(raw: bytes, line_number: int, *, skim: bool = False) -> Line | None:
     raw = raw.strip(b" \t\r\n")
     if not raw:
         return None
-    if skim and (seen := _UNFOLDED.match(raw)):
+    if skim and raw.endswith(b"}}") and (seen := _UNFOLDED.match(raw)):
         return Line(int(seen[2]), EventKept({}), seen[1].decode("utf-8", "replace"))
     try:
         value, warning = load(raw)
@@ -308,6 +309,9 @@ _COMPACTED_KEYS = frozenset(
 )
 
 
+_CHECKPOINT_STATE = frozenset({"addresses", "world", "turn_context", "steers"})
+
+
 def _compacted_record(payload: JSON) -> Compacted:
     history = payload.get("replacement_history")
     ours = payload.get("refold")
@@ -315,6 +319,7 @@ def _compacted_record(payload: JSON) -> Compacted:
     number = payload.get("window_number")
     ids = (payload.get("window_id"), payload.get("first_window_id"), payload.get("previous_window_id"))
     window = Window(number, *(None if one is None else str(one) for one in ids)) if isinstance(number, int) else None
+    steers = own.get("steers")
     items = None
     if is_list(history):
         items = tuple(item for item in history if is_object(item) and item.get("type") != "ghost_snapshot")
@@ -325,7 +330,8 @@ def _compacted_record(payload: JSON) -> Compacted:
         addresses=tuple(str(address) for address in own.get("addresses") or ()),
         world=_object(own.get("world")),
         settings=_object(own.get("turn_context")),
-        facts={key: value for key, value in own.items() if key not in ("addresses", "world", "turn_context")},
+        steers={str(key): str(text) for key, text in steers.items()} if is_object(steers) else None,
+        facts={key: value for key, value in own.items() if key not in _CHECKPOINT_STATE},
         response_id=payload.get("compaction_response_id"),
         payload={key: value for key, value in payload.items() if key not in _COMPACTED_KEYS},
     )

@@ -102,6 +102,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     world: JSON | None = None
     settings: JSON | None = None
+    steers: dict[str, str] | None = None  # messages that wait; None = this line does not say
     facts: JSON = {}  # method, trigger, reason, phase, tokens before and after
     response_id: str | None = None
     payload: JSON = {}  # a foreign checkpoint's other keys, kept

@@ -45,6 +45,7 @@ class Thread:
         self.history: list[Entry] = []
         self.window = Window()
         self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
+        self.counted: int | None = None  # entries that an estimate in `last_usage` covers; None = a provider's count
         self.window_prefix: int | None = None  # total tokens of the window's first response
         self.total_usage = Usage()  # everything that this session has used
         self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
@@ -86,6 +87,8 @@ class Thread:
                     self.history.append(entry(item, f"{self.id}:{ordinal}", self.open_turn))
             case UsageCounted(last=last, total=total):
                 self.last_usage, self.total_usage = last, total
+                is_estimate = not last.input_tokens and not last.output_tokens
+                self.counted = len(self.history) if is_estimate else None
                 if self.window_prefix is None and last.input_tokens:
                     self.window_prefix = last.total_tokens
             case TurnStarted(turn_id=turn_id):
@@ -105,7 +108,7 @@ class Thread:
                 self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
             case RolledBack(turns=turns):
                 self.history = drop_user_turns(self.history, turns)
-                self.last_usage = self._estimated()
+                self._estimate()
             case SessionStarted() if self.meta is None:
                 self.meta, self.meta_ordinal = record, ordinal
                 self.window = Window(0, record.window_id, record.window_id)
@@ -127,12 +130,16 @@ class Thread:
         self.window_prefix = None
         self.world = record.world
         self.settings = record.settings or self.settings
-        self.last_usage = self._estimated()
+        self._estimate()
+        if record.steers is not None:
+            self.steers.clear()
+            self.steers.update(record.steers)
         if record.facts.get("method") != "fork":
             self.compactions += 1
 
-    def _estimated(self) -> Usage:
-        return Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
+    def _estimate(self) -> None:
+        self.last_usage = Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
+        self.counted = len(self.history)
 
 
 def _rolled_back(log: list[Line]) -> set[int]:
@@ -173,7 +180,7 @@ def _state(thread: Thread) -> dict[str, Any]:
         "id": thread.id,
         "history": [(e.item, e.origin, e.address, e.turn_id) for e in thread.history],
         "window": thread.window,
-        "usage": (thread.last_usage, thread.window_prefix, thread.total_usage),
+        "usage": (thread.last_usage, thread.counted, thread.window_prefix, thread.total_usage),
         "world": thread.world,
         "settings": thread.settings,
         "turn": (thread.open_turn, thread.turns, thread.compactions),

@@ -5,7 +5,7 @@ Public names: Model (protocol), the model events, ResponsesModel (HTTP + SSE), S
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -91,9 +91,15 @@ class Model(Protocol):
     @property
     def provider(self) -> Provider: ...
 
-    def sample(self, request: Request) -> AsyncIterator[ModelEvent]: ...
+    def sample(self, request: Request) -> AsyncGenerator[ModelEvent]: ...
 
-    async def close(self) -> None: ...
+    def join(self) -> None:
+        """One more session uses this model."""
+        ...
+
+    async def close(self) -> None:
+        """One session less uses it; with the last one its connections are closed. It can be used again."""
+        ...
 
 
 def __getattr__(name: str) -> Any:

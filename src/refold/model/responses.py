@@ -60,12 +60,13 @@ class ResponsesModel:
         self.provider = provider
         self._api_key = api_key
         self._client: httpx2.AsyncClient | None = None
+        self._users = 0  # sessions that share this model and have not left yet
         self._loop: asyncio.AbstractEventLoop | None = None  # a client belongs to the event loop that it was made in
         self._url: httpx2.URL | None = None
         self._headers: dict[str, str] = {}
         self._leftovers: list[tuple[AsyncGenerator[bytes, None], httpx2.Response]] = []
 
-    async def sample(self, request: Request) -> AsyncIterator[ModelEvent]:
+    async def sample(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Stream the events of one request; see `Model` for what it raises."""
         from httpx2 import RequestError
 
@@ -93,8 +94,15 @@ class ResponsesModel:
                 await chunks.aclose()
                 await response.aclose()
 
+    def join(self) -> None:
+        """One more session uses this model."""
+        self._users += 1
+
     async def close(self) -> None:
-        """Close every connection."""
+        """One session less uses it: with the last one, or when none had joined, every connection is closed."""
+        self._users = max(0, self._users - 1)
+        if self._users:
+            return
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await self._take_leftovers()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -281,7 +281,7 @@ class ScriptedModel:
         self.requests: list[Any] = []
         self._script = Script(replies)
 
-    async def sample(self, request: Request) -> AsyncIterator[ModelEvent]:
+    async def sample(self, request: Request) -> AsyncGenerator[ModelEvent]:
         body = msgspec.json.decode(request.body())
         self.requests.append(body)
         reply = self._script.next(body)
@@ -305,6 +305,9 @@ class ScriptedModel:
                 return
         await self._silence(reply.stall)
         raise BadModelStream(CLOSED_EARLY)
+
+    def join(self) -> None:
+        """Nothing to count: there are no connections."""
 
     async def close(self) -> None:
         """Nothing to release."""

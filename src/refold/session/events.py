@@ -42,13 +42,13 @@ class SamplingStarted(msgspec.Struct, frozen=True):
 
 
 class ToolStarted(msgspec.Struct, frozen=True):
-    """A call is being run; its arguments as decoded JSON where they are an object."""
+    """A call is being run: its item, as the model wrote it."""
 
     call: Item
 
 
 class ToolEnded(msgspec.Struct, frozen=True):
-    """A call has its result; `details` is the tool's own (exit code, whole output, seconds)."""
+    """A call has its result: a preview, its output is recorded in call order. `details` is the tool's own."""
 
     call: Item
     output: str
@@ -74,7 +74,10 @@ class CompactionStarted(msgspec.Struct, frozen=True):
 
 
 class CompactionEnded(msgspec.Struct, frozen=True):
-    """How a compaction went. `installed` false: the history is as it was; `dropped`: items left out of the request."""
+    """How a compaction went. `installed` false: the history is as it was, and `error` says why if it failed.
+
+    `dropped`: items that were left out of the request so that it fits.
+    """
 
     installed: bool
     before: int  # tokens
@@ -82,6 +85,7 @@ class CompactionEnded(msgspec.Struct, frozen=True):
     limit: int | None
     dropped: int = 0
     made_room: bool = True
+    error: str | None = None
 
 
 class Notice(msgspec.Struct, frozen=True):

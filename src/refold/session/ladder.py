@@ -6,6 +6,7 @@ Rule 1: the history changes only at the end, in `Memory.install`; a failed attem
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 import msgspec
 
@@ -22,19 +23,11 @@ from refold.errors import CompactionFailed, ContextWindowExceeded, ModelUnavaila
 from refold.model import Completed, ItemDone, Model
 from refold.session.events import CompactionEnded, CompactionStarted, SamplingStarted
 from refold.session.home import handoff_text
-from refold.session.memory import Memory
+from refold.session.memory import Fresh, Memory
 from refold.session.patience import Patience
 
 METHOD = "local"
 GROWTH_ALLOWED = 1_000  # tokens: a tiny history may grow by the prefix and fresh context; more is not worth installing
-
-
-class Fresh(msgspec.Struct, frozen=True):
-    """What is in force after the compaction: context items to re-inject, the world they tell, the turn's settings."""
-
-    context: tuple[Item, ...] = ()
-    world: JSON | None = None
-    settings: JSON | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -45,45 +38,52 @@ class Summary(msgspec.Struct, frozen=True):
     dropped: int
 
 
-async def compact(memory: Memory, model: Model, why: Due, fresh: Fresh) -> CompactionEnded:
-    """Ask for a summary and put it in the history's place.
+async def compact(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wire | None = None) -> CompactionEnded:
+    """Ask for a summary and put it in the history's place; `wire` is one that knows the history's bytes already.
 
     Raises CompactionFailed, ContextWindowExceeded (nothing is left to drop) or ModelError, with the thread untouched.
     """
-    thread, base = memory.thread, memory.thread.base_instructions
     memory.feed.publish(CompactionStarted(why.reason, why.phase, why.tokens, why.limit or None))
+    try:
+        ended = await _compacted(memory, model, why, fresh, wire or Wire(model.provider, model.profile))
+    except BaseException as error:
+        reason = str(error) or type(error).__name__
+        memory.feed.publish(CompactionEnded(False, why.tokens, why.tokens, why.limit or None, 0, False, reason))
+        raise
+    memory.feed.publish(ended)
+    return ended
+
+
+async def _compacted(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wire) -> CompactionEnded:
+    thread, base = memory.thread, memory.thread.base_instructions
     before = estimate((e.sizes for e in thread.history), base)
     snapshot = list(thread.history)
-    summary = await _summarise(memory, model, snapshot)
+    summary = await _summarise(memory, model, snapshot, wire)
     replacement = assemble(
         snapshot, fresh.context, summary.text, summary_id=memory.clock.item_id("msg"), turn_id=thread.open_turn
     )
     after = estimate((entry(item, "").sizes for item in replacement.items), base)
     limit = memory.profile.compact_limit
     made_room = after < before if limit is None else after < limit
-    ended = CompactionEnded(True, before, after, limit, summary.dropped, made_room)
     if why.reason != "user_requested" and after > before + GROWTH_ALLOWED:
-        ended = msgspec.structs.replace(ended, installed=False, made_room=False)
-    else:
-        facts: JSON = {
-            "method": METHOD,
-            "reason": why.reason,
-            "phase": why.phase,
-            "tokens_before": before,
-            "tokens_after": after,
-            "response_id": summary.response_id,
-        }
-        memory.install(replacement, facts, fresh.world, fresh.settings)
-    memory.feed.publish(ended)
-    return ended
+        return CompactionEnded(False, before, after, limit, summary.dropped, False)
+    facts: JSON = {
+        "method": METHOD,
+        "reason": why.reason,
+        "phase": why.phase,
+        "tokens_before": before,
+        "tokens_after": after,
+    }
+    memory.install(replacement, facts, fresh, response_id=summary.response_id)
+    return CompactionEnded(True, before, after, limit, summary.dropped, made_room)
 
 
-async def _summarise(memory: Memory, model: Model, snapshot: list[Entry]) -> Summary:
+async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: Wire) -> Summary:
     """Rungs: as it is → without the oldest item, again and again, while it does not fit → again after a wait."""
-    wire, patience = Wire(model.provider, model.profile), Patience(model.provider, memory.clock)
-    entries = snapshot
+    patience, entries = Patience(model.provider, memory.clock), snapshot
     while True:
         dropped = len(snapshot) - len(entries)
+        completed = Completed()
         try:
             output, completed = await _ask(memory, model, wire, entries)
             text = local.settle(output)
@@ -97,7 +97,7 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry]) -> Sum
             _failed(memory, dropped, str(error), error.usage)
             raise
         except (ModelUnavailable, CompactionFailed) as error:
-            _failed(memory, dropped, str(error))
+            _failed(memory, dropped, str(error), completed.usage)
             waiting = patience.wait(error)
             if waiting is None:
                 raise
@@ -127,15 +127,16 @@ async def _ask(memory: Memory, model: Model, wire: Wire, entries: list[Entry]) -
     request = wire.request(prompt, identity)
     memory.feed.publish(SamplingStarted("compaction", len(request.parts), prompt.tokens, request.size))
     output: list[Item] = []
-    async for event in model.sample(request):
-        match event:
-            case ItemDone(item=item):
-                output.append(item)
-            case Completed():
-                return output, event
-            case _:
-                pass  # a summary is not shown while it is written: it may yet be refused
-    raise CompactionFailed("the stream ended without an answer")
+    completed: Completed | None = None
+    async with aclosing(model.sample(request)) as events:
+        async for event in events:  # a summary is not shown while it is written: it may yet be refused
+            if isinstance(event, ItemDone):
+                output.append(event.item)
+            elif isinstance(event, Completed):
+                completed = event
+    if completed is None:
+        raise CompactionFailed("the stream ended without an answer")
+    return output, completed
 
 
 def _failed(memory: Memory, dropped: int, outcome: str, usage: Usage | None = None) -> None:

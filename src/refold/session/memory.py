@@ -7,25 +7,30 @@ Rule 2: a failed append changes nothing.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
+import msgspec
+
 from refold import __version__
 from refold.core.compaction.due import Due, context_tokens, due
 from refold.core.compaction.replacement import Replacement
 from refold.core.config import Config
 from refold.core.fragments import in_turn, stored_message
-from refold.core.history import cut_output
-from refold.core.items import ID_PREFIX, Item, enters_history, is_output, with_id
+from refold.core.history import cut_output, unanswered
+from refold.core.items import ID_PREFIX, Item, enters_history, is_call, is_output, with_id
+from refold.core.jsonio import dump, load
 from refold.core.profile import Profile
 from refold.core.prompt import Projection, Prompt
 from refold.core.records import (
     JSON,
     Compacted,
     ItemRecorded,
+    Phase,
     Record,
     SessionStarted,
     SettingsApplied,
@@ -35,7 +40,7 @@ from refold.core.records import (
 from refold.core.thread import Thread
 from refold.core.truncate import recording_budget
 from refold.core.usage import Usage, usage_from_api
-from refold.errors import RolloutCorrupt, SessionClosed
+from refold.errors import CompactionFailed, RolloutCorrupt, SessionClosed
 from refold.model import Model
 from refold.rollout import FileStore, MemoryStore, Store, read_lines
 from refold.rollout.catalogue import Catalogue
@@ -46,6 +51,14 @@ from refold.session.home import profile_of
 
 HISTORY_MODE = "paginated"  # what new files say: lines carry ordinals
 KNOWN_MODES = ("legacy", "paginated")
+
+
+class Fresh(msgspec.Struct, frozen=True):
+    """What is in force after a compaction: context items to re-inject, the world they tell, the turn's settings."""
+
+    context: tuple[Item, ...] = ()
+    world: JSON | None = None
+    settings: JSON | None = None
 
 
 class Memory:
@@ -210,43 +223,52 @@ class Memory:
 
     # --- compaction --------------------------------------------------------------------------------------------
 
-    def due(self, phase: Any) -> Due | None:
+    def due(self, phase: Phase) -> Due | None:
         return due(self.thread, self.profile, phase, self.config.model_auto_compact_token_limit_scope)
 
     async def make_room(self, model: Model, *, force: bool = False) -> CompactionEnded | None:
-        """Compact if the limit is reached (or `force`), with `model` writing the summary; None when nothing was due.
+        """Compact if the limit is reached (or `force`), with `model` writing the summary.
 
+        None when nothing was due, or while a call waits for its output: add that first.
         Raises CompactionFailed or a ModelError with the thread untouched.
         """
-        from refold.session.ladder import Fresh, compact
+        from refold.session.ladder import compact
 
         reason = self.due("pre_turn")
-        if reason is None and not force:
+        if (reason is None and not force) or self._waits_for_output():
             return None
         return await compact(self, model, reason or Due("user_requested", "standalone_turn", self.tokens, 0), Fresh())
 
-    def install(
-        self, replacement: Replacement, checkpoint: JSON, fresh_world: JSON | None, settings: JSON | None
-    ) -> None:
+    def _waits_for_output(self) -> bool:
+        """Whether the newest items are calls (and outputs) of which one call is still unanswered."""
+        newest = itertools.takewhile(lambda e: is_call(e.item) or is_output(e.item), reversed(self.thread.history))
+        return bool(unanswered(list(newest)))
+
+    def install(self, replacement: Replacement, facts: JSON, fresh: Fresh, *, response_id: str | None = None) -> None:
         """Replace the history by a replacement, in one checkpoint that is sufficient alone.
 
-        What came after its base stays. The lines behind it repeat world and settings for the real program.
+        What came after its base stays. The lines behind it repeat world and settings for the real program. Raises
+        CompactionFailed, with nothing changed, when the history no longer begins with the base.
         """
-        later = self.thread.history[replacement.base :]
+        known = len(replacement.base)
+        if tuple(self.thread.history[:known]) != replacement.base:
+            raise CompactionFailed("the history was replaced while it was being compacted; nothing was changed")
+        later = self.thread.history[known:]
         records: list[Record] = [
             Compacted(
                 message=replacement.message,
                 history=(*replacement.items, *(entry.item for entry in later)),
                 window=self.thread.window.next(self.clock.uuid()),
                 addresses=(*replacement.addresses, *(entry.address for entry in later)),
-                world=fresh_world,
-                settings=settings,
-                facts={key: value for key, value in checkpoint.items() if key != "response_id"},
-                response_id=checkpoint.get("response_id"),
+                world=fresh.world,
+                settings=fresh.settings,
+                steers=dict(self.thread.steers),
+                facts=facts,
+                response_id=response_id,
             )
         ]
-        records += [WorldObserved(True, fresh_world)] if fresh_world is not None else []
-        records += [SettingsApplied(settings)] if settings is not None else []
+        records += [WorldObserved(True, fresh.world)] if fresh.world is not None else []
+        records += [SettingsApplied(fresh.settings)] if fresh.settings is not None else []
         self.record(*records)
         last = self.thread.last_usage or Usage()
         self.record(UsageCounted(last, self.thread.total_usage, self.profile.usable_window))
@@ -265,7 +287,7 @@ def _as_item(value: Any) -> Item:
     item = _as_json(value)
     if not isinstance(item, dict) or not ("type" in item or "role" in item):
         raise TypeError(f"not a Responses item: {str(value)[:80]!r}")
-    given = cast("Item", item)
+    given = cast("Item", load(dump(item))[0])  # a copy: what the host does with its own is not our history
     return given if "type" in given else {"type": "message", **given}
 
 
@@ -281,10 +303,15 @@ def _without_collector() -> Generator[None]:
             gc.enable()
 
 
-def read_thread(path: Path) -> Thread:
-    """Fold a rollout file. Raises RolloutNotFound, RolloutError, RolloutCorrupt (empty, or not a rollout)."""
+def read_thread(path: Path, *, headless: bool = False) -> Thread:
+    """Fold a rollout file. Raises RolloutNotFound, RolloutError, RolloutCorrupt (empty, or not a rollout).
+
+    `headless`: a list of items without a session_meta line will do, to look at.
+    """
     with _without_collector():
         thread = Thread.replay(read_lines(path, skim=True))
+    if thread.meta is None and headless and thread.history:
+        return thread
     if thread.meta is None:
         if path.stat().st_size == 0:
             raise RolloutCorrupt(f"{path} is empty: there is no session in it")

@@ -11,7 +11,8 @@ from refold.session.events import Waiting
 
 class Patience:
     """Two budgets: a request that was refused before it streamed is sent again `request_max_retries` times; each time
-    that is used up, or a stream broke, counts against `stream_max_retries`. Mutable: it counts.
+    that is used up, or a stream broke, counts against `stream_max_retries`. Where nobody could be reached at all, the
+    first budget is all. Mutable: it counts.
     """
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
@@ -31,6 +32,8 @@ class Patience:
             if self._requests < self._provider.request_max_retries:
                 self._requests += 1
                 return self._waiting("request", self._requests, self._provider.request_max_retries, error)
+            if error.status is None:
+                return None  # nobody answers at that address: it will not come back within seconds
             self._requests = 0
         if self._streams >= self._provider.stream_max_retries:
             return None

@@ -7,7 +7,8 @@ Rule 3: a broken stream is asked again from the live history; calls that were al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
 
@@ -16,6 +17,7 @@ from refold.core.wire import Identity
 from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
 from refold.model import Completed, ItemDone, ModelEvent, ReasoningDelta, TextDelta
 from refold.session.events import (
+    Notice,
     PreviewDropped,
     ReasoningPreview,
     SamplingStarted,
@@ -47,7 +49,6 @@ async def sample(scope: Scope) -> Answer:
             waiting = patience.wait(error)
             if waiting is None:
                 raise
-            scope.memory.feed.publish(PreviewDropped())
             scope.memory.feed.publish(waiting)
             await asyncio.sleep(waiting.seconds)
 
@@ -61,6 +62,10 @@ async def _attempt(scope: Scope) -> Answer:
                 answer = await _listen(scope, tools)
             except RefoldError as error:
                 broken = error
+                scope.memory.feed.publish(PreviewDropped())
+            except asyncio.CancelledError:
+                scope.memory.feed.publish(PreviewDropped())
+                raise
             if isinstance(broken, ResponseIncomplete) and broken.usage is not None:
                 scope.memory.record(scope.memory.usage(broken.usage))
             await _record_outputs(scope)
@@ -72,28 +77,35 @@ async def _attempt(scope: Scope) -> Answer:
 
 
 async def _listen(scope: Scope, tools: asyncio.TaskGroup) -> Answer:
-    memory, text, follow_up = scope.memory, None, False
-    async for event in _stream(scope):
-        match event:
-            case ItemDone(item=item):
-                memory.record(memory.item(item))
-                if item.get("role") == "assistant":
-                    text = message_text(item) or text
-                if is_call(item):
-                    began = memory.clock.monotonic()
-                    scope.calls.append(Running(item, tools.create_task(_run(scope, item)), began))
-                    follow_up = True
-            case TextDelta(item_id=item_id, text=more):
-                memory.feed.publish(TextPreview(item_id, more))
-            case ReasoningDelta(item_id=item_id, text=more):
-                memory.feed.publish(ReasoningPreview(item_id, more))
-            case Completed(usage=usage, end_turn=end_turn):
-                follow_up = follow_up or end_turn is False
-                if usage is not None:
-                    memory.record(memory.usage(usage))
-            case _:
-                pass
+    text, follow_up = None, False
+    async with aclosing(_stream(scope)) as events:
+        async for event in events:
+            match event:
+                case ItemDone(item=item):
+                    scope.memory.record(scope.memory.item(item))
+                    if item.get("role") == "assistant":
+                        text = message_text(item) or text
+                    if is_call(item):
+                        began = scope.memory.clock.monotonic()
+                        scope.calls.append(Running(item, tools.create_task(_run(scope, item)), began))
+                        follow_up = True
+                case Completed(usage=usage, end_turn=end_turn):
+                    follow_up = follow_up or end_turn is False
+                    if usage is not None:
+                        scope.memory.record(scope.memory.usage(usage))
+                case _:
+                    _preview(scope, event)
     return Answer(text, follow_up)
+
+
+def _preview(scope: Scope, event: ModelEvent) -> None:
+    match event:
+        case TextDelta(item_id=item_id, text=more):
+            scope.memory.feed.publish(TextPreview(item_id, more))
+        case ReasoningDelta(item_id=item_id, text=more):
+            scope.memory.feed.publish(ReasoningPreview(item_id, more))
+        case _:
+            pass
 
 
 async def _record_outputs(scope: Scope) -> None:
@@ -105,32 +117,56 @@ async def _record_outputs(scope: Scope) -> None:
         scope.calls.pop(0)
 
 
-async def _stream(scope: Scope) -> AsyncIterator[ModelEvent]:
+async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     thread = scope.memory.thread
     prompt = scope.memory.prompt(scope.toolbox.specs)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
     request = scope.wire.request(prompt, identity)
     scope.memory.feed.publish(SamplingStarted("turn", len(request.parts), prompt.tokens, request.size))
-    async for event in scope.model.sample(request):
-        yield event
+    async with aclosing(scope.model.sample(request)) as events:
+        async for event in events:
+            yield event
 
 
 async def _run(scope: Scope, call: Item) -> ToolResult:
     """Run one call: asked for first where a person wants to be asked, alone where its tool wants to be alone."""
-    feed = scope.memory.feed
     tool = scope.toolbox.get(str(call.get("name")))
-    async with scope.gate.entered(alone=tool is not None and not tool.parallel):
-        if tool is not None and tool.needs_approval and scope.approve is not None and not await scope.approve(call):
-            result = ToolResult(output=DENIED, success=False)
-        else:
-            feed.publish(ToolStarted(call))
-            context = ToolContext(
-                call_id=call["call_id"],
-                cwd=scope.surroundings.cwd,
-                policy=scope.memory.profile.truncation,
-                new_id=scope.memory.clock.chunk_id(),
-            )
-            result = await scope.toolbox.run(call, context)
+    if tool is not None and tool.needs_approval and not await _is_approved(scope, call):
+        result = ToolResult(output=DENIED, success=False)
+    else:
+        async with scope.gate.entered(alone=tool is not None and not tool.parallel):
+            result = await _ran(scope, call)
     shown = result.output if isinstance(result.output, str) else ""
-    feed.publish(ToolEnded(call, shown, result.success, result.details))
+    scope.memory.feed.publish(ToolEnded(call, shown, result.success, result.details))
     return result
+
+
+async def _is_approved(scope: Scope, call: Item) -> bool:
+    """Ask the host, one question at a time. A question that fails is a no: the turn goes on."""
+    if scope.approve is None:
+        return True
+    async with scope.asking:
+        try:
+            return await scope.approve(call)
+        except Exception as error:
+            scope.memory.feed.publish(Notice(f"nobody could be asked about {call.get('name')}: {error}"))
+            return False
+
+
+async def _ran(scope: Scope, call: Item) -> ToolResult:
+    scope.memory.feed.publish(ToolStarted(call))
+    context = ToolContext(
+        call_id=call["call_id"],
+        cwd=scope.surroundings.cwd,
+        policy=scope.memory.profile.truncation,
+        new_id=scope.memory.clock.chunk_id(),
+    )
+    try:
+        return await scope.toolbox.run(call, context)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return ToolResult(
+            output=f"tool {call.get('name')} failed: something that it waited for was cancelled", success=False
+        )

@@ -53,14 +53,14 @@ class Scope:
         self,
         memory: Memory,
         model: Model,
-        wire: Wire,
         toolbox: Toolbox,
         surroundings: Surroundings,
         approve: Approve | None,
     ) -> None:
         self.memory = memory
         self.model = model
-        self.wire = wire
+        self.wire = Wire(model.provider, model.profile)
+        self.asking = asyncio.Lock()  # a person answers one question at a time
         self.toolbox = toolbox
         self.surroundings = surroundings
         self.approve = approve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,24 +10,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from refold.core.compaction.due import Due
 from refold.core.config import Config
-from refold.core.records import Compacted, Record, SettingsApplied, SteerQueued, TurnEnded, TurnStarted, WorldObserved
+from refold.core.records import SteerQueued
 from refold.core.templates import template
-from refold.core.thread import Thread
 from refold.core.usage import Usage
-from refold.core.wire import Wire
-from refold.errors import CompactionFailed, ConfigError, RefoldError, SessionBusy, SessionClosed
+from refold.errors import CompactionFailed, SessionBusy, SessionClosed
 from refold.model import Model
-from refold.observe import Surroundings, observe
+from refold.session.beginning import (
+    directory,
+    directory_of,
+    first_notices,
+    home_and_settings,
+    inheritance,
+    model_for,
+    surroundings,
+)
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Event, Notice
 from refold.session.feed import drain
-from refold.session.home import Home, model_named
-from refold.session.ladder import compact
 from refold.session.memory import Memory, read_thread
 from refold.session.scope import Approve, Scope
-from refold.session.turn import Turned, fresh, run_turn
+from refold.session.turn import Turned, run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Turn:
         self._session = session
         self._task = task
         self._used_before = session.memory.thread.total_usage
+        self._used = Usage()
+        task.add_done_callback(self._count)
 
     def __await__(self) -> Generator[Any, None, TurnResult]:
         return self._result().__await__()
@@ -67,17 +71,17 @@ class Turn:
     async def _result(self) -> TurnResult:
         await asyncio.wait([self._task])
         if self._task.cancelled():
-            return TurnResult(None, "interrupted", self._used())
+            return TurnResult(None, "interrupted", self._used)
         done = self._task.result()
         if done.error is not None:
             raise done.error
         ended: Turned = done.value
         if ended.error is not None:
             raise ended.error
-        return TurnResult(ended.text, ended.outcome, self._used())
+        return TurnResult(ended.text, ended.outcome, self._used)
 
-    def _used(self) -> Usage:
-        return self._session.memory.thread.total_usage - self._used_before
+    def _count(self, _: object) -> None:
+        self._used = self._session.memory.thread.total_usage - self._used_before
 
     def __aiter__(self) -> AsyncIterator[Event]:
         feed = self._session.memory.feed
@@ -94,16 +98,13 @@ class Turn:
 class Session:
     """Mutable: one turn at a time. Use as an async context manager; leaving it settles a running turn and closes."""
 
-    def __init__(
-        self, memory: Memory, model: Model, tools: Sequence[Tool], where: Surroundings, approve: Approve | None
-    ) -> None:
+    def __init__(self, memory: Memory, scope: Scope) -> None:
         self.memory = memory
-        self.model = model
-        wire = Wire(model.provider, model.profile)
-        self._scope = Scope(memory, model, wire, Toolbox(tools), where, approve)
+        self.model = scope.model
+        self._scope = scope
         self._task: asyncio.Task[Done] | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._notices = _first_notices(model)
+        self._notices = first_notices(scope.model)
 
     # --- begin -------------------------------------------------------------------------------------------------
 
@@ -127,19 +128,20 @@ class Session:
         `persist=False`: the log lives in this process only. `approve`: asked before each call of a tool that wants it.
         Raises ConfigError.
         """
-        place, settings = _place(home, config)
-        answering = _model(model, settings)
-        directory = _directory(str(cwd or Path.cwd()))
+        place, settings = home_and_settings(home, config)
+        answering = model_for(model, settings)
+        where = surroundings(directory(str(cwd or Path.cwd())), place, settings, tools, approve)
+        toolbox = Toolbox(tools)
         memory = Memory.new(
             place.path if persist else None,
             answering.profile,
             settings,
             clock or Clock(),
-            cwd=directory,
+            cwd=where.cwd,
             instructions=instructions or answering.profile.base_instructions or template("base_instructions"),
             provider=answering.provider.id,
         )
-        return cls(memory, answering, tools, _surroundings(directory, place, settings, tools), approve)
+        return cls(memory, Scope(memory, answering, toolbox, where, approve))
 
     @classmethod
     def resume(
@@ -160,21 +162,22 @@ class Session:
         A file outside the own home is left untouched: a child session begins with its whole active history, unless
         `in_place`. Raises RolloutNotFound, RolloutCorrupt, RolloutLocked, ConfigError.
         """
-        place, settings = _place(home, config)
+        place, settings = home_and_settings(home, config)
         path, own = place.catalogue().find(str(reference))
         if not own and not in_place:
-            return cls.fork(
+            child = cls.fork(
                 path, model=model, tools=tools, cwd=cwd, config=settings, home=place.path, approve=approve, clock=clock
             )
+            child._notices += (
+                Notice(f"new session {child.id}: {path.name} stays as it is (--in-place goes on in it)"),
+            )
+            return child
         thread = read_thread(path)
-        answering = _model(model, settings, thread)
+        answering = model_for(model, settings, thread)
+        where = surroundings(directory_of(thread, cwd), place, settings, tools, approve)
+        toolbox = Toolbox(tools)  # before the file is locked: what is wrong with tools must not hold it
         memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
-        try:
-            where = _surroundings(_directory_of(memory.thread, cwd), place, settings, tools)
-        except ConfigError:
-            memory.close()
-            raise
-        return cls(memory, answering, tools, where, approve)
+        return cls(memory, Scope(memory, answering, toolbox, where, approve))
 
     @classmethod
     def fork(
@@ -193,23 +196,24 @@ class Session:
 
         Raises RolloutNotFound, RolloutCorrupt, ConfigError.
         """
-        place, settings = _place(home, config)
+        place, settings = home_and_settings(home, config)
         path, _ = place.catalogue().find(str(reference))
         parent = read_thread(path)
-        answering = _model(model, settings, parent)
-        directory = _directory_of(parent, cwd)
+        answering = model_for(model, settings, parent)
+        where = surroundings(directory_of(parent, cwd), place, settings, tools, approve)
+        toolbox = Toolbox(tools)
         memory = Memory.new(
             place.path,
             answering.profile,
             settings,
             clock or Clock(),
-            cwd=directory,
+            cwd=where.cwd,
             instructions=parent.base_instructions or template("base_instructions"),
             provider=answering.provider.id,
             forked_from=parent.id,
         )
-        memory.record(*_inheritance(parent))
-        return cls(memory, answering, tools, _surroundings(directory, place, settings, tools), approve)
+        memory.record(*inheritance(parent))
+        return cls(memory, Scope(memory, answering, toolbox, where, approve))
 
     @classmethod
     def start_sync(cls, **settings: Any) -> SyncSession:
@@ -226,6 +230,7 @@ class Session:
         return SyncSession(lambda: cls.resume(reference, **settings))
 
     async def __aenter__(self) -> Self:
+        self.model.join()  # several sessions may share it: the last to leave closes it
         self._group = asyncio.TaskGroup()
         await self._group.__aenter__()
         return self
@@ -280,8 +285,13 @@ class Session:
 
     async def compact(self) -> CompactionEnded:
         """Compact now, in a turn of its own. Raises CompactionFailed or ModelError with the thread untouched."""
-        task = self._begin(self._compact())
-        await asyncio.wait([task])
+        task = self._begin(run_compaction(self._scope))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:  # whoever asked has left: nothing should be installed behind their back
+            self.interrupt()
+            await asyncio.wait([task])
+            raise
         if task.cancelled():
             raise CompactionFailed("the compaction was interrupted; the history is as it was")
         done = task.result()
@@ -306,93 +316,3 @@ class Session:
             return Done(await work)
         except Exception as error:  # whoever awaits the turn raises it
             return Done(error=error)
-
-    async def _compact(self) -> CompactionEnded:
-        memory, scope = self.memory, self._scope
-        turn_id = memory.clock.uuid()
-        outcome: Any = "failed"
-        problem: str | None = None
-        memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
-        try:
-            world = observe(scope.surroundings, memory.clock.now())
-            due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
-            ended = await compact(memory, self.model, due, fresh(scope, world))
-            outcome = "completed"
-            return ended
-        except RefoldError as error:
-            problem = str(error)
-            raise
-        except asyncio.CancelledError:
-            outcome = "interrupted"
-            raise
-        finally:
-            memory.record(
-                TurnEnded(turn_id=turn_id, outcome=outcome, error=problem, completed_at=memory.clock.seconds())
-            )
-
-
-# --- what a session is made from -----------------------------------------------------------------------------------
-
-
-def _place(home: str | Path | None, config: Config | None) -> tuple[Home, Config]:
-    found = Home.find() if home is None else Home.find({**os.environ, "REFOLD_HOME": str(home)})
-    return found, config if config is not None else found.config()
-
-
-def _model(model: str | Model | None, config: Config, thread: Thread | None = None) -> Model:
-    """The model asked for, else the configured one, else the one that the session went on with last."""
-    if model is not None and not isinstance(model, str):
-        return model
-    last = (thread.settings or {}).get("model") if thread else None
-    return model_named(model or config.model or (last if isinstance(last, str) else None), config)
-
-
-def _first_notices(model: Model) -> tuple[Notice, ...]:
-    profile = model.profile
-    if profile.known:
-        return ()
-    window = f"{profile.context_window:,} tokens" if profile.context_window else "unknown"
-    text = f"{profile.slug} is not a model I know: its context window is taken as {window}; set model_context_window"
-    return (Notice(text),)
-
-
-def _directory(cwd: str) -> str:
-    path = Path(cwd).expanduser()
-    if not path.is_dir():
-        raise ConfigError("cwd", f"{path} is not a folder that exists; choose another one (--cd)")
-    return str(path.absolute())
-
-
-def _directory_of(thread: Thread, asked: str | Path | None) -> str:
-    """Where a resumed session works: where its last turn did, unless the caller asks for another place."""
-    last = (thread.settings or {}).get("cwd") or (thread.meta.cwd if thread.meta else "")
-    return _directory(str(asked or last or Path.cwd()))
-
-
-def _surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool]) -> Surroundings:
-    commands = any(tool.needs_approval for tool in tools)
-    return Surroundings(
-        cwd=cwd,
-        home=str(home.path),
-        sandbox_mode=config.sandbox_mode or ("danger-full-access" if commands else "read-only"),
-        approval_policy=config.approval_policy or "never",
-        project_doc_max_bytes=config.project_doc_max_bytes,
-    )
-
-
-def _inheritance(parent: Thread) -> list[Record]:
-    """One checkpoint that holds a parent's whole active state, so that the child needs no other file."""
-    records: list[Record] = [
-        Compacted(
-            message="",
-            history=tuple(entry.item for entry in parent.history),
-            window=parent.window,
-            addresses=tuple(entry.address for entry in parent.history),
-            world=parent.world,
-            settings=parent.settings,
-            facts={"method": "fork"},
-        )
-    ]
-    records += [WorldObserved(True, parent.world)] if parent.world is not None else []
-    records += [SettingsApplied(parent.settings)] if parent.settings is not None else []
-    return records

@@ -90,20 +90,25 @@ class SyncSession:
             try:
                 async for event in session.send(text):
                     events.put(event)
-                events.put(None)
             except BaseException as error:
                 events.put(error)
                 raise
+            finally:
+                events.put(None)
 
-        running = asyncio.run_coroutine_threadsafe(turn(), loop)
+        asyncio.run_coroutine_threadsafe(turn(), loop)
+        ended = False
         try:
             while (event := events.get()) is not None:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
+            ended = True
         finally:
-            if not running.done():
+            if not ended:
                 loop.call_soon_threadsafe(session.interrupt)
+                while events.get() is not None:  # the turn's end, so that the next one may begin
+                    pass
 
     def steer(self, text: str) -> str:
         """Say something to the turn that runs (from another thread); returns when it is in the log."""

@@ -22,10 +22,11 @@ from refold.core.records import (
 )
 from refold.core.templates import template
 from refold.core.world import World, diff_patch, messages, render
-from refold.errors import ContextWindowExceeded, RefoldError
+from refold.errors import ContextWindowExceeded
 from refold.observe import observe
 from refold.session.events import CompactionEnded, Notice
-from refold.session.ladder import Fresh, compact
+from refold.session.ladder import compact
+from refold.session.memory import Fresh
 from refold.session.sampling import sample
 from refold.session.scope import Scope
 from refold.tools import ToolResult
@@ -38,7 +39,7 @@ class Turned(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     text: str | None = None
-    error: RefoldError | None = None
+    error: Exception | None = None
 
 
 # --- the loop ------------------------------------------------------------------------------------------------------
@@ -46,18 +47,20 @@ class Turned(msgspec.Struct, frozen=True):
 
 async def run_turn(scope: Scope, text: str) -> Turned:
     """One turn from the user's message to the answer. It always ends in a TurnEnded record, and never raises for
-    what a model, tool or compaction did; only cancellation passes through, after the turn is settled."""
+    what a model, tool, compaction or host did; only cancellation passes through, after the turn is settled."""
     memory = scope.memory
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
         ended = Turned("completed", await _until_answered(scope, text))
-    except RefoldError as error:
-        ended = Turned("failed", error=error)
     except asyncio.CancelledError:
-        _settle_calls(scope)
+        _settle_calls(scope, "by user")
+        _note_abort(scope)
         _end(scope, turn_id, began, Turned("interrupted"))
         raise
+    except Exception as error:  # also what the host's own code raised: the log is settled all the same
+        _settle_calls(scope, "by an error")
+        ended = Turned("failed", error=error)
     _end(scope, turn_id, began, ended)
     return ended
 
@@ -66,17 +69,18 @@ async def _until_answered(scope: Scope, text: str) -> str | None:
     memory, inbox = scope.memory, scope.memory.thread.steers
     _say_if_model_changed(scope)
     world = observe(scope.surroundings, memory.clock.now())
+    stuck = overflowed = False
     try:
-        await _make_room(scope, world, "pre_turn")
+        stuck = _is_stuck(await _make_room(scope, world, "pre_turn"))
     finally:  # also when there is no room: what the user said is never lost
         _tell_world(scope, world)
         _deliver(scope)
         memory.record(ItemRecorded(memory.stored(KIND_TYPED, text)))
-    stuck = overflowed = False
     while True:
         _deliver(scope)
         try:
             answer = await sample(scope)
+            overflowed = False
         except ContextWindowExceeded:
             if overflowed:  # compacted for this already: asking again would go round for ever
                 raise
@@ -86,8 +90,26 @@ async def _until_answered(scope: Scope, text: str) -> str | None:
         if not answer.follow_up and not inbox:
             return answer.text
         if not stuck:
-            ended = await _make_room(scope, world, "mid_turn")
-            stuck = ended is not None and not ended.made_room
+            stuck = _is_stuck(await _make_room(scope, world, "mid_turn"))
+
+
+async def run_compaction(scope: Scope) -> CompactionEnded:
+    """A compaction by hand, in a turn of its own. Raises what made it fail, after the turn is settled."""
+    memory = scope.memory
+    turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
+    memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
+    turned = Turned("interrupted")
+    try:
+        world = observe(scope.surroundings, memory.clock.now())
+        due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
+        ended = await compact(memory, scope.model, due, fresh(scope, world), scope.wire)
+        turned = Turned("completed")
+        return ended
+    except Exception as error:
+        turned = Turned("failed", error=error)
+        raise
+    finally:
+        _end(scope, turn_id, began, turned)
 
 
 # --- the steps -----------------------------------------------------------------------------------------------------
@@ -101,13 +123,18 @@ def _deliver(scope: Scope) -> None:
         scope.memory.record(ItemRecorded(item))
 
 
+def _is_stuck(ended: CompactionEnded | None) -> bool:
+    """Whether a compaction made no room: then another one in this turn would make none either."""
+    return ended is not None and not ended.made_room
+
+
 async def _make_room(scope: Scope, world: World, phase: Phase) -> CompactionEnded | None:
     due = scope.memory.due(phase)
     return None if due is None else await _compact(scope, world, due)
 
 
 async def _compact(scope: Scope, world: World, due: Due) -> CompactionEnded:
-    ended = await compact(scope.memory, scope.model, due, fresh(scope, world))
+    ended = await compact(scope.memory, scope.model, due, fresh(scope, world), scope.wire)
     if not ended.made_room and ended.limit is not None:
         text = f"compaction made no room: {ended.before:,} tokens before, {ended.after:,} after, limit {ended.limit:,}"
         scope.memory.feed.publish(Notice(text))
@@ -123,7 +150,9 @@ def fresh(scope: Scope, world: World) -> Fresh:
 
 def _tell_world(scope: Scope, world: World) -> None:
     """What changed since the model was last told, then the snapshot, then the turn's settings."""
-    memory, baseline = scope.memory, scope.memory.thread.world
+    memory, baseline, settings = scope.memory, scope.memory.thread.world, settings_of(scope)
+    if baseline is not None and _same_rules(memory.thread.settings, settings) and "permissions" in baseline:
+        world = World({**world.state, "permissions": baseline["permissions"]}, world.texts)
     ids = [memory.clock.item_id("msg") for _ in range(MOST_MESSAGES)]
     told = messages(render(world, baseline), ids, memory.thread.open_turn)
     records: list[Record] = [ItemRecorded(item) for item in told]
@@ -131,11 +160,15 @@ def _tell_world(scope: Scope, world: World) -> None:
         records.append(WorldObserved(True, world.state))
     elif patch := diff_patch({key: baseline.get(key) for key in world.state if key in baseline}, world.state):
         records.append(WorldObserved(False, patch))
-    settings = settings_of(scope)
     if settings != memory.thread.settings:
         records.append(SettingsApplied(settings))
     if records:
         memory.record(*records)
+
+
+def _same_rules(told: JSON | None, now: JSON) -> bool:
+    """Whether the last turn's context states the same rules: then the real program's words for them hold, too."""
+    return told is not None and all(told.get(key) == now[key] for key in ("approval_policy", "sandbox_policy"))
 
 
 def settings_of(scope: Scope) -> JSON:
@@ -161,15 +194,19 @@ def _say_if_model_changed(scope: Scope) -> None:
         scope.memory.feed.publish(Notice(text))
 
 
-def _settle_calls(scope: Scope) -> None:
+def _settle_calls(scope: Scope, by: str) -> None:
     """Every call that was begun gets its output: the real one where it finished, else that it was aborted."""
-    for call, task, began in scope.calls:
+    calls, scope.calls = scope.calls, []  # none is left for the next turn, even if the log takes no more
+    for call, task, began in calls:
         finished = task.done() and not task.cancelled() and task.exception() is None
         seconds = scope.memory.clock.monotonic() - began
-        aborted = f"Wall time: {seconds:.4f} seconds\naborted by user"
+        aborted = f"Wall time: {seconds:.4f} seconds\naborted {by}"
         result = task.result() if finished else ToolResult(output=aborted)
         scope.memory.record(scope.memory.item(output_for(call, result.output), shaped=result.shaped))
-    scope.calls.clear()
+
+
+def _note_abort(scope: Scope) -> None:
+    """The model is told that the user interrupted it."""
     note = tagged("turn_aborted", "\n" + template("turn_aborted").strip() + "\n")
     scope.memory.record(ItemRecorded(scope.memory.stored(KIND_TURN_ABORTED, note)))
 

@@ -114,12 +114,12 @@ def test_what_came_after_the_models_last_item_is_added_to_what_the_provider_coun
     assert context_tokens(thread_of(USER, call, counted(500), output, ANSWER)) == 500
 
 
-def test_after_a_compaction_the_estimate_holds_it_all_already() -> None:
+def test_after_a_compaction_what_came_since_is_added_to_the_estimate() -> None:
     checkpoint = Compacted(message="", history=(message("user", ["x" * 400]),))
     thread = thread_of(USER, ANSWER, counted(5_000), checkpoint)
     assert context_tokens(thread) == 8 + 100
     later = thread_of(USER, ANSWER, counted(5_000), checkpoint, message("user", ["x" * 400]))
-    assert context_tokens(later) == 8 + 100, "the new message is counted with the next response"
+    assert context_tokens(later) == 8 + 100 + 100
 
 
 def test_without_any_usage_the_context_is_estimated() -> None:

@@ -67,7 +67,7 @@ def test_without_a_user_message_context_and_summary_stand_alone() -> None:
 def test_the_replacement_knows_what_it_replaces_and_where_each_item_comes_from() -> None:
     history = entries(typed("a", 1), message("assistant", ["x"]), typed("b", 2))
     found = assemble(history, CONTEXT, "so far", summary_id="msg_sum", turn_id="t1")
-    assert found.base == 3
+    assert len(found.base) == 3
     assert found.addresses == ("T:1", "", "", "T:3", "")
     assert found.items[0] is history[0].item, "what fits is kept as it is"
 

@@ -31,12 +31,14 @@ def context_tokens(thread: Thread) -> int:
     """
     if thread.last_usage is None:
         return estimate((entry.sizes for entry in thread.history), thread.base_instructions)
+    if thread.counted is not None:  # an estimate, after a compaction: what it covers is known
+        return thread.last_usage.total_tokens + sum(entry.tokens for entry in thread.history[thread.counted :])
     tail = 0
     for entry in reversed(thread.history):
         if is_model_generated(entry.item):
-            return thread.last_usage.total_tokens + tail
+            break
         tail += entry.tokens
-    return thread.last_usage.total_tokens  # nothing of the model's in the window: the estimate holds it all already
+    return thread.last_usage.total_tokens + tail
 
 
 def due(thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total") -> Due | None:

@@ -20,7 +20,7 @@ NO_SUMMARY = "(no summary available)"
 class Replacement(msgspec.Struct, frozen=True):
     """The items that take the place of `base` history entries, and the address each comes from ("" = new)."""
 
-    base: int  # how many entries at the history's start it replaces
+    base: tuple[Entry, ...]  # the entries at the history's start that it replaces
     items: tuple[Item, ...]
     addresses: tuple[str, ...]
     message: str  # the summary with its prefix, for the checkpoint line
@@ -106,7 +106,7 @@ def assemble(
     closing = [(stored_message("user", [(KIND_SUMMARY, text)], id=summary_id, turn_id=turn_id), "")]
     placed = [*retained[:-1], *fresh, *retained[-1:], *closing]
     return Replacement(
-        base=len(history),
+        base=tuple(history),
         items=tuple(item for item, _ in placed),
         addresses=tuple(address for _, address in placed),
         message=text,

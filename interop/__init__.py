@@ -1,0 +1,1 @@
+"""The real program as a peer: `make interop` lets it and refold take turns on the same files."""

@@ -1,0 +1,93 @@
+"""Beginning: what a session is made from: its home, settings, model and surroundings, and what it inherits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from refold.core.config import Config
+from refold.core.records import Compacted, Record, SettingsApplied, WorldObserved
+from refold.core.thread import Thread
+from refold.errors import ConfigError
+from refold.model import Model
+from refold.observe import Surroundings
+from refold.session.events import Notice
+from refold.session.home import DEFAULT_MODEL, Home, model_named
+from refold.session.scope import Approve
+from refold.tools import Tool
+
+
+def home_and_settings(home: str | Path | None, config: Config | None) -> tuple[Home, Config]:
+    """refold's folder and the settings in force. Raises ConfigError."""
+    found = Home.find() if home is None else Home.find({**os.environ, "REFOLD_HOME": str(home)})
+    return found, config if config is not None else found.config()
+
+
+def model_name(asked: str | None, config: Config, thread: Thread | None = None) -> str:
+    """The model asked for, else the configured one, else the one that the session went on with last."""
+    last = (thread.settings or {}).get("model") if thread else None
+    return asked or config.model or (last if isinstance(last, str) and last else None) or DEFAULT_MODEL
+
+
+def model_for(model: str | Model | None, config: Config, thread: Thread | None = None) -> Model:
+    """The model that answers: the given one, or the one that a name means. Raises ConfigError."""
+    if model is not None and not isinstance(model, str):
+        return model
+    return model_named(model_name(model, config, thread), config)
+
+
+def first_notices(model: Model) -> tuple[Notice, ...]:
+    """What a person should know before the first turn: that the facts about the model are a guess."""
+    profile = model.profile
+    if profile.known:
+        return ()
+    window = f"{profile.context_window:,} tokens" if profile.context_window else "unknown"
+    text = f"{profile.slug} is not a model I know: its context window is taken as {window}; set model_context_window"
+    return (Notice(text),)
+
+
+def directory(cwd: str) -> str:
+    """An absolute folder that exists. Raises ConfigError."""
+    path = Path(cwd).expanduser()
+    if not path.is_dir():
+        raise ConfigError("cwd", f"{path} is not a folder that exists; choose another one (--cd)")
+    return str(path.absolute())
+
+
+def directory_of(thread: Thread, asked: str | Path | None) -> str:
+    """Where a resumed session works: where its last turn did, unless the caller asks for another place."""
+    last = (thread.settings or {}).get("cwd")
+    begun = thread.meta.cwd if thread.meta else ""
+    return directory(str(asked or (last if isinstance(last, str) and last else None) or begun or Path.cwd()))
+
+
+def surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool], approve: Approve | None) -> Surroundings:
+    """Where to look, and what is permitted there: by the settings, else by whether commands can run at all."""
+    commands = any(tool.needs_approval for tool in tools)
+    return Surroundings(
+        cwd=cwd,
+        home=str(home.path),
+        sandbox_mode=config.sandbox_mode or ("danger-full-access" if commands else "read-only"),
+        approval_policy=config.approval_policy or ("untrusted" if approve else "never"),
+        project_doc_max_bytes=config.project_doc_max_bytes,
+    )
+
+
+def inheritance(parent: Thread) -> list[Record]:
+    """One checkpoint that holds a parent's whole active state, so that the child needs no other file."""
+    records: list[Record] = [
+        Compacted(
+            message="",
+            history=tuple(entry.item for entry in parent.history),
+            window=parent.window,
+            addresses=tuple(entry.address for entry in parent.history),
+            world=parent.world,
+            settings=parent.settings,
+            steers=dict(parent.steers),
+            facts={"method": "fork"},
+        )
+    ]
+    records += [WorldObserved(True, parent.world)] if parent.world is not None else []
+    records += [SettingsApplied(parent.settings)] if parent.settings is not None else []
+    return records
