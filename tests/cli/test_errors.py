@@ -152,10 +152,10 @@ def test_home_that_is_a_file_is_one_line(machine):
         ("ffff", 2, "no session 'ffff' under "),
         ("{tmp}", 2, "is a folder, not a rollout file"),
         ("{tmp}/none.jsonl", 2, "no such file"),
-        ("{tmp}/empty.jsonl", 1, "is empty: there is no session in it"),
-        ("{tmp}/text.jsonl", 1, "is not a rollout: no session_meta line in it"),
-        ("{tmp}/junk.jsonl", 1, "is not a rollout: no session_meta line in it"),
-        ("{tmp}/cut.jsonl.zst", 1, "the compressed file ends in its middle"),
+        ("{tmp}/empty.jsonl", 2, "is empty: there is no session in it"),
+        ("{tmp}/text.jsonl", 2, "is not a rollout: no session_meta line in it"),
+        ("{tmp}/junk.jsonl", 2, "is not a rollout: no session_meta line in it"),
+        ("{tmp}/cut.jsonl.zst", 2, "the compressed file ends in its middle"),
     ],
 )
 def test_session_that_is_none_is_one_line(here, tmp_path, command, reference, status, said):

@@ -226,12 +226,12 @@ def test_session_is_shown_by_the_beginning_of_its_id(here, home):
 @pytest.mark.parametrize(
     ("name", "data", "status", "said"),
     [
-        ("empty.jsonl", b"", 1, "is empty: there is no session in it"),
-        ("text.txt", b"just\na text\n", 1, "is not a rollout: no session_meta line in it"),
-        ("data.jsonl", b'{"a": 1}\n{"b": 2}\n', 1, "is not a rollout: no session_meta line in it"),
-        ("junk.jsonl", b"\x00\xff\xfe" * 999, 1, "is not a rollout: no session_meta line in it"),
-        ("cut.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", 1, "the compressed file ends in its middle, after line 0"),
-        ("broken.jsonl.zst", b"\x28\xb5\x2f\xfd" + b"nonsense" * 9, 1, "broken zstd data after line 0"),
+        ("empty.jsonl", b"", 2, "is empty: there is no session in it"),
+        ("text.txt", b"just\na text\n", 2, "is not a rollout: no session_meta line in it"),
+        ("data.jsonl", b'{"a": 1}\n{"b": 2}\n', 2, "is not a rollout: no session_meta line in it"),
+        ("junk.jsonl", b"\x00\xff\xfe" * 999, 2, "is not a rollout: no session_meta line in it"),
+        ("cut.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", 2, "the compressed file ends in its middle, after line 0"),
+        ("broken.jsonl.zst", b"\x28\xb5\x2f\xfd" + b"nonsense" * 9, 2, "broken zstd data after line 0"),
     ],
 )
 def test_file_that_is_no_rollout_is_one_line(here, tmp_path, command, name, data, status, said):
@@ -270,7 +270,7 @@ def test_what_a_broken_off_file_holds_is_shown_before_the_complaint(here, tmp_pa
     packed = (DATA / "cases" / "S22-compressed-rollouts").rglob("*03fe.jsonl.zst")
     path.write_bytes(next(packed).read_bytes() + b"\x28\xb5\x2f\xfd\x04")  # and a second frame that breaks off
     ended = here("show", path)
-    assert ended.status == 1
+    assert ended.status == 2
     assert "session" in ended.out and "user" in ended.out
     assert "the compressed file ends in its middle, after line" in ended.complaint
 

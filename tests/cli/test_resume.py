@@ -207,10 +207,12 @@ def test_compaction_for_programs_tells_before_and_after(machine, foreign):
     assert (ended.status, ended.err) == (0, "")
     assert [event["type"] for event in ended.events] == [
         "thread.started",
+        "item.completed",  # the notice that this is a child, and the file stays as it is
         "refold.compaction.started",
         "refold.compaction.completed",
     ]
-    assert ended.events[1]["reason"] == "user_requested" and ended.events[2]["installed"]
+    assert "stays as it is" in ended.events[1]["item"]["message"]
+    assert ended.events[2]["reason"] == "user_requested" and ended.events[3]["installed"]
     assert machine.fingerprint(foreign) == before
     assert machine.records()[0]["payload"]["forked_from_id"] == "#1"
 

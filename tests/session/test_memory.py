@@ -11,7 +11,7 @@ import pytest
 from refold.core.profile import Profile, Provider
 from refold.core.thread import same_state
 from refold.core.truncate import Budget
-from refold.errors import RolloutCorrupt, RolloutLocked, SessionClosed
+from refold.errors import CompactionFailed, RolloutCorrupt, RolloutLocked, SessionClosed
 from refold.model.scripted import Reply, ScriptedModel
 from refold.session.memory import Memory, read_thread
 from refold.testing import text_reply
@@ -164,3 +164,36 @@ def test_a_history_mode_of_a_newer_version_is_refused_instead_of_misread(tmp_pat
     memory.path.write_bytes(memory.path.read_bytes().replace(b'"paginated"', b'"blobs-of-2030"'))
     with pytest.raises(RolloutCorrupt, match="history mode 'blobs-of-2030'"):
         Memory.open(tmp_path, model=PROFILE)
+
+
+def test_a_compaction_that_another_one_overtook_changes_nothing() -> None:
+    slow = [text_reply("ONE", delay=0.02), text_reply("TWO", delay=0.05)]
+    model = ScriptedModel(slow, profile=PROFILE, provider=PROVIDER)
+    memory = Memory.open(None, model=PROFILE)
+    memory.add([{"role": "user", "content": f"old {n}"} for n in range(5)])
+
+    async def go() -> list[object]:
+        found = await asyncio.gather(*[memory.make_room(model, force=True) for _ in range(2)], return_exceptions=True)
+        return list(found)
+
+    results = asyncio.run(go())
+    assert sum(isinstance(result, CompactionFailed) for result in results) == 1
+    assert memory.thread.window.number == 1
+    assert [item["content"] for item in memory.prompt().input[:5]] == [f"old {n}" for n in range(5)]
+
+
+def test_no_compaction_between_a_call_and_its_output() -> None:
+    model = ScriptedModel([text_reply("ONE")], profile=PROFILE, provider=PROVIDER)
+    memory = Memory.open(None, model=PROFILE)
+    memory.add([USER, CALL])
+    assert asyncio.run(memory.make_room(model, force=True)) is None
+    memory.add({"type": "function_call_output", "call_id": "c1", "output": "seen"})
+    assert memory.prompt().input[-1]["output"] == "seen"
+
+
+def test_what_a_host_does_with_its_own_item_later_is_not_history() -> None:
+    memory = Memory.open(None, model=PROFILE)
+    item: dict[str, Any] = {"role": "user", "content": [{"type": "input_text", "text": "as it was"}]}
+    memory.add(item)
+    item["content"][0]["text"] = "CHANGED"
+    assert memory.prompt().input[0]["content"][0]["text"] == "as it was"

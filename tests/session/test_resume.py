@@ -178,3 +178,29 @@ def test_a_change_of_agents_md_is_told_once_at_the_next_turn(tmp_path: Path) -> 
         assert "no longer apply" in told[2]
 
     asyncio.run(go())
+
+
+def test_a_steer_that_waits_goes_along_into_a_fork(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with Session.start(model=model(text_reply("one")), cwd=tmp_path, home=tmp_path / "home") as session:
+            await session.send("first")
+            session.steer("and this")
+        answering = model(text_reply("two"))
+        async with Session.fork(session.id, model=answering, home=tmp_path / "home") as child:
+            await child.send("next")
+            assert same_state(read_thread(child.path), child.memory.thread)  # type: ignore[arg-type]
+        said = [item["content"][0]["text"] for item in answering.requests[0]["input"] if item.get("role") == "user"]
+        assert said[-2:] == ["and this", "next"]
+
+    asyncio.run(go())
+
+
+def test_a_fork_counts_its_tail_once(tmp_path: Path) -> None:
+    async def go() -> None:
+        session = await one_turn(tmp_path)
+        parent = read_thread(session.path)  # type: ignore[arg-type]
+        async with Session.fork(session.id, model=model(), home=tmp_path / "home") as child:
+            assert child.memory.tokens == child.memory.prompt().tokens
+            assert [e.item for e in child.memory.thread.history] == [e.item for e in parent.history]
+
+    asyncio.run(go())

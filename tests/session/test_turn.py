@@ -614,3 +614,99 @@ def test_a_typed_message_that_looks_like_context_survives_a_compaction(text: str
     asyncio.run(go())
     said = [item["content"][0]["text"] for item in answering.requests[-1]["input"] if item.get("role") == "user"]
     assert said.count(text) == 1
+
+
+def test_questions_are_asked_one_at_a_time_and_each_gets_its_own_answer(tmp_path: Path) -> None:
+    asking = 0
+    most = 0
+    ran: list[int] = []
+
+    async def approve(call: dict[str, Any]) -> bool:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0.01)
+        asking -= 1
+        return '"n":1' in call["arguments"]
+
+    @tool(needs_approval=True)
+    def risky(n: int) -> str:
+        """Does something."""
+        ran.append(n)
+        return str(n)
+
+    calls = tuple(
+        {"type": "function_call", "name": "risky", "arguments": f'{{"n":{n}}}', "call_id": str(n)} for n in range(3)
+    )
+    answering = model(Reply(items=calls, usage=usage(1, 1)), text_reply("done"))
+
+    async def go() -> None:
+        async with start(answering, tmp_path, [risky], approve=approve) as session:
+            await session.send("go")
+
+    asyncio.run(go())
+    assert (most, ran) == (1, [1])
+    outputs = [item["output"] for item in answering.requests[1]["input"] if item["type"] == "function_call_output"]
+    assert outputs == [
+        "The user did not allow this command to run.",
+        "1",
+        "The user did not allow this command to run.",
+    ]
+
+
+def test_two_overflows_far_apart_are_two_compactions(tmp_path: Path) -> None:
+    overflow = Reply(fail={"code": "context_length_exceeded", "message": "too long"})
+    again = call_reply("echo", {"text": "x"})
+    answering = model(overflow, text_reply("ONE"), again, again, overflow, text_reply("TWO"), text_reply("done"))
+
+    async def go() -> None:
+        async with start(answering, tmp_path) as session:
+            assert (await session.send("go")).text == "done"
+            assert session.memory.thread.window.number == 2
+            assert_replays(session)
+
+    asyncio.run(go())
+
+
+def test_the_usage_of_a_refused_summary_is_recorded(tmp_path: Path) -> None:
+    empty = Reply(items=(), usage=usage(1000, 7))
+    answering = model(text_reply("one", usage=usage(10, 1)), empty, text_reply("SUMMARY", usage=usage(100, 10)))
+
+    async def go() -> None:
+        async with start(answering, tmp_path) as session:
+            await session.send("first")
+            await session.compact()
+            assert session.memory.thread.total_usage.total_tokens == 11 + 1007 + 110
+            assert_replays(session)
+
+    asyncio.run(go())
+
+
+def test_a_tool_that_is_cancelled_from_inside_does_not_end_the_turn(tmp_path: Path) -> None:
+    @tool
+    async def odd() -> str:
+        """Waits for something that is cancelled."""
+        gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        return await gone
+
+    answering = model(call_reply("odd", {}), text_reply("done"))
+
+    async def go() -> None:
+        async with start(answering, tmp_path, [odd]) as session:
+            assert (await session.send("go")).outcome == "completed"
+            assert_replays(session)
+
+    asyncio.run(go())
+
+
+def test_a_turn_tells_its_own_usage_whenever_it_is_asked(tmp_path: Path) -> None:
+    async def go() -> None:
+        replies = (text_reply("1", usage=usage(10, 1)), text_reply("2", usage=usage(20, 2)))
+        async with start(model(*replies), tmp_path) as session:
+            first = session.send("1")
+            assert (await first).usage.total_tokens == 11
+            await session.send("2")
+            assert (await first).usage.total_tokens == 11
+
+    asyncio.run(go())

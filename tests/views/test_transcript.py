@@ -141,7 +141,7 @@ def test_media_is_a_note_not_its_bytes():
 
 
 def test_events_that_matter_are_notes():
-    assert row(TurnStarted("one")) == Row("t:1", "turn", "", "turn one")
+    assert row(TurnStarted("one")) == Row("t:1", "turn", "", "one")
     assert (
         row(TurnEnded(turn_id="one", outcome="failed", error="no", duration_ms=1500)).text == "failed after 1.5 s: no"
     )
@@ -162,9 +162,9 @@ def test_compaction_says_what_it_kept_and_won():
         window=Window(2),
         facts={"tokens_before": 9000, "tokens_after": 500},
     )
-    assert row(kept).text == "3 items, 9,000 → 500 tokens, window 2"
-    assert row(Compacted(message="m", history=None)).text == "no history list"
-    assert row(Compacted(message="m", history=(), facts={"tokens_before": "?"})).text == "0 items"
+    assert row(kept).text == "3 items, 9,000 → 500 tokens, window 2\nm"
+    assert row(Compacted(message="", history=None)).text == "no history list"
+    assert row(Compacted(message="", history=(), facts={"tokens_before": "?"})).text == "0 items"
 
 
 @pytest.mark.parametrize(

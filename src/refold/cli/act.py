@@ -15,7 +15,7 @@ from refold.cli.live import LiveView
 from refold.cli.options import command_tools, folder, message_from, run_options, settings_from
 from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
-from refold.errors import ModelError, RefoldError, SessionBusy
+from refold.errors import RefoldError, SessionBusy
 from refold.session.events import Notice
 from refold.session.feed import drain
 from refold.session.session import Session
@@ -197,7 +197,7 @@ async def _conversation(session: Session, text: str | None, view: View, notice: 
 
 async def _turn(session: Session, text: str, view: View) -> tuple[int, bool]:
     """One turn, shown: 0, or 1 when it did not come to its answer; and whether the conversation goes on."""
-    outcome = "failed"
+    outcome: str | None = None
     with Interrupts(session) as interrupts:
         try:
             async for event in session.send(text):
@@ -209,7 +209,7 @@ async def _turn(session: Session, text: str, view: View) -> tuple[int, bool]:
         except RefoldError as error:
             if isinstance(view, LiveView):
                 print(f"refold: {one_line(str(error))}", file=sys.stderr)
-            elif not isinstance(error, ModelError) and outcome != "failed":
+            elif outcome is None:  # no event has told it
                 raise
             return 1, not interrupts.terminated
     return (0 if outcome == "completed" else 1), not interrupts.terminated

@@ -26,6 +26,7 @@ from refold.views.shown import clean
 
 LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\)", re.MULTILINE)
 NOTICEABLE_SECONDS = 1.0  # a shorter wait before a request is sent again is not worth a line
+COLLECTED = 1 << 20  # bytes of one output that are kept
 OUTPUT_LINES = 4  # of a command's output, the last ones are shown
 
 
@@ -55,7 +56,7 @@ class LiveView:
                 self._tool_ended(event)
             case Waiting(attempt=attempt, of=of, seconds=seconds, reason=reason, level=level):
                 if level == "stream" or seconds >= NOTICEABLE_SECONDS:
-                    self._say(f"⟳ attempt {attempt} of {of} in {seconds:.1f} s: {reason}", "yellow")
+                    self._say(f"⟳ trying again in {seconds:.1f} s ({attempt} of {of}): {reason}", "yellow")
             case CompactionStarted(tokens=tokens, limit=limit):
                 at = f" (limit {limit:,})" if limit else ""
                 self._say(f"⇣ compacting: {tokens:,} tokens{at}", "magenta")
@@ -88,7 +89,8 @@ class LiveView:
             self._say(f"    {line[:160]}", "dim")
         result = "ok" if event.success and not code else f"exit {code}" if code is not None else "failed"
         took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
-        more = f", {len(lines) - OUTPUT_LINES} lines more" if len(lines) > OUTPUT_LINES else ""
+        whole = len(shown) < COLLECTED  # of a longer output only both ends were kept
+        more = f", {len(lines) - OUTPUT_LINES:,} lines before" if len(lines) > OUTPUT_LINES and whole else ""
         limited = LIMITED.search(event.output)
         cut = (
             f"; limited for the model: {tokens_for(len(event.output)):,} of {int(limited[1]):,} tokens"
@@ -98,7 +100,8 @@ class LiveView:
         self._say(f"  {result}{took}{more}{cut}", "green" if result == "ok" else "red")
 
     def _compacted(self, event: CompactionEnded) -> None:
-        what = "compacted" if event.installed else "not compacted: the summary would have been larger"
+        refused = event.error or "the summary would have been larger"
+        what = "compacted" if event.installed else f"not compacted: {refused}"
         left_out = f", {event.dropped} items did not fit into the request" if event.dropped else ""
         self._say(f"⇣ {what}: {event.before:,} → {event.after:,} tokens{left_out}", "magenta")
 
@@ -112,9 +115,8 @@ class LiveView:
         print(bar, file=sys.stderr, flush=True)
 
     def _say(self, text: str, style: str) -> None:
-        if self._streamed:
-            print(flush=True)
-            self._streamed = ""
+        if self._streamed and sys.stdout.isatty():
+            print(flush=True)  # the rest of the answer goes on below; a pipe gets it in one piece
         print(paint(clean(text), style, stream=sys.stderr), file=sys.stderr, flush=True)
 
 

@@ -60,7 +60,13 @@ def sessions(as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record, for programs.")
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
 def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
-    """Show what happened in a session, record by record, each with its address."""
+    """Show what happened in a session, record by record, each with its address.
+
+    ID:N, an address as it is printed, means record N.
+    """
+    thread, separator, ordinal = reference.rpartition(":")
+    if separator and ordinal.isdecimal() and not Path(reference).exists():
+        reference, record = thread, int(ordinal)
     path = _find(reference)
     if record is not None:
         line = find_line(path, record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from refold import __version__
@@ -18,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if words == ["--version"]:  # the one answer that should not wait for the rest
         print(f"refold {__version__}")
         sys.exit(0)
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nobody to tell
+        sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     sys.exit(_run(words))
 
 
@@ -25,7 +29,7 @@ def _run(words: list[str]) -> int:
     import click
 
     from refold.cli.group import cli
-    from refold.errors import ConfigError, RefoldError, RolloutNotFound
+    from refold.errors import ConfigError, RefoldError, RolloutCorrupt, RolloutNotFound
 
     try:
         status = cli.main(args=words, prog_name="refold", standalone_mode=False)
@@ -40,7 +44,10 @@ def _run(words: list[str]) -> int:
         return EXIT_RUN
     except RefoldError as error:
         _complain(str(error), words)
-        return EXIT_USAGE if isinstance(error, (ConfigError, RolloutNotFound)) else EXIT_RUN
+        return EXIT_USAGE if isinstance(error, (ConfigError, RolloutNotFound, RolloutCorrupt)) else EXIT_RUN
+    except OSError as error:
+        _complain(f"{error.filename or 'standard output'}: {error.strerror or error}", words)
+        return EXIT_RUN
     except Exception as error:
         if os.environ.get("REFOLD_DEBUG"):
             raise
@@ -56,7 +63,8 @@ def _complain(text: str, words: list[str]) -> None:
     if "--json" in words:
         from refold.core.jsonio import dump
 
-        print(dump({"type": "error", "message": line}).decode(), flush=True)
+        with suppress(OSError):
+            print(dump({"type": "error", "message": line}).decode(), flush=True)
     print(f"refold: {line}", file=sys.stderr)
 
 

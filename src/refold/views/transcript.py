@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from refold.core.fragments import origin_of
+from refold.core.fragments import SUMMARY_MARK, origin_of
 from refold.core.items import HISTORY_TYPES, Item
 from refold.core.records import (
     Compacted,
@@ -125,7 +125,7 @@ def _row(record: Record, address: str) -> Row | None:
         case ItemRecorded(item=item):
             return _item_row(item, address)
         case TurnStarted(turn_id=turn_id):
-            return Row(address, "turn", "", f"turn {turn_id}")
+            return Row(address, "turn", "", turn_id)
         case TurnEnded(outcome=outcome, error=error, duration_ms=ms):
             text = f"{outcome} after {ms / 1000:.1f} s" + (f": {error}" if error else "")
             return Row(address, "note", text, "turn ended")
@@ -152,7 +152,8 @@ def _compaction_text(record: Compacted) -> str:
         case {"tokens_before": int(before), "tokens_after": int(after)}:
             tokens = f", {before:,} → {after:,} tokens"
     window = f", window {record.window.number}" if record.window else ""
-    return f"{kept}{tokens}{window}"
+    summary = f"\n{clean(record.message.removeprefix(SUMMARY_MARK))}" if record.message else ""
+    return f"{kept}{tokens}{window}{summary}"
 
 
 def _item_row(item: Item, address: str) -> Row:
