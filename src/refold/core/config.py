@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -90,7 +89,7 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
     names = Config.__struct_fields__
     for key in document:
         if key not in names and key not in FOREIGN_KEYS:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=ALIKE)
+            near = nearest(key, names)
             if near:
                 raise ConfigError(key, f"is not a setting; did you mean {near[0]}? ({where})")
     known = {key: value for key, value in document.items() if key in names}
@@ -128,7 +127,7 @@ def _provider(name: str, table: Any, where: str) -> Provider:
     names = set(Provider.__struct_fields__) - {"id"}
     for given in table:
         if given not in names:
-            near = difflib.get_close_matches(given, names, n=1, cutoff=ALIKE)
+            near = nearest(given, names)
             if near:
                 raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
     if not table.get("base_url"):
@@ -152,6 +151,13 @@ _PLAIN_WORDS = (
     ("`array`", "a list"),
     ("`object`", "a table"),
 )
+
+
+def nearest(given: str, names: Collection[str]) -> list[str]:
+    """The name that a misspelt one most likely means, if any."""
+    import difflib  # only a wrong key needs it
+
+    return difflib.get_close_matches(given, names, n=1, cutoff=ALIKE)
 
 
 def check_base_url(key: str, value: Any, where: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from html import escape
 from typing import Any
 
 import msgspec
@@ -52,10 +51,15 @@ def permissions_text(sandbox_mode: str, approval_policy: str) -> str:
     return "\n" + "".join(template(name.replace("-", "_")) for name in names)
 
 
+def escaped(text: str) -> str:
+    """Text as it may stand inside an XML element (the standard library's module for it costs 3 ms to import)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def environment_state(*, cwd: str, shell: str, date: str, timezone: str, sandbox_mode: str) -> JSON:
     """The environment's snapshot: working directory, shell, local date (YYYY-MM-DD), time zone, file system rights."""
     profile = {"danger-full-access": ("disabled", "unrestricted")}.get(sandbox_mode, (sandbox_mode, sandbox_mode))
-    root = f"<workspace_roots><root>{escape(cwd, quote=False)}</root></workspace_roots>"
+    root = f"<workspace_roots><root>{escaped(cwd)}</root></workspace_roots>"
     rights = f'<permission_profile type="{profile[0]}"><file_system type="{profile[1]}" /></permission_profile>'
     return {
         "environments": {"local": {"cwd": cwd, "status": "available", "shell": shell}},
@@ -111,8 +115,8 @@ def _render_environment(world: World, before: Any) -> Fragment | None:
     now: JSON = world.state["environments"]
     local: Mapping[str, str] = now["environments"]["local"]
     lines = [
-        f"  <cwd>{escape(local['cwd'], quote=False)}</cwd>",
-        f"  <shell>{escape(local['shell'], quote=False)}</shell>",
+        f"  <cwd>{escaped(local['cwd'])}</cwd>",
+        f"  <shell>{escaped(local['shell'])}</shell>",
         f"  <current_date>{now['current_date']}</current_date>",
         f"  <timezone>{now['timezone']}</timezone>",
         f"  {now['filesystem']}",

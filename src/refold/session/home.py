@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ class Home(msgspec.Struct, frozen=True):
 
     def config(self, overrides: Iterable[tuple[str, Any]] = ()) -> Config:
         """`config.toml` with overrides on top. Raises ConfigError that names the key, the file and the line."""
+        import tomllib  # only a file or an option needs it
+
         path = self.path / "config.toml"
         document: dict[str, Any] = {}
         try:
@@ -57,6 +58,8 @@ class Home(msgspec.Struct, frozen=True):
 
 def override(text: str) -> tuple[str, Any]:
     """`key=value` with a TOML value; a bare word is a text. Raises ConfigError."""
+    import tomllib
+
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
         raise ConfigError(text, "must be key=value (for example model_context_window=128000)")
