@@ -243,3 +243,12 @@ def test_failed_compaction_leaves_the_history_as_it_was(machine):
     assert not any(record["type"] == "compacted" for record in machine.records())
     assert machine.said(server.requests[-1], "user") == ["first", "second"]
     assert machine.said(server.requests[-1], "assistant") == ["fine"]
+
+
+def test_fork_without_a_message_needs_no_key(machine, foreign):
+    machine.configure(
+        'model_provider = "x"\n[model_providers.x]\nbase_url = "http://127.0.0.1:1/v1"\nenv_key = "NO_KEY"\n'
+    )
+    ended = machine.refold("fork", foreign, "--cd", ".")
+    assert (ended.status, ended.err) == (0, "")
+    assert machine.records()[0]["payload"]["id"] == ended.out.strip()

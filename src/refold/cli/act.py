@@ -18,6 +18,7 @@ from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
 from refold.session.events import Notice
 from refold.session.feed import drain
+from refold.session.home import DEFAULT_MODEL, model_without_key
 from refold.session.session import Session
 from refold.views.shown import one_line
 
@@ -103,7 +104,7 @@ def fork(
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.fork(
         reference,
-        model=model,
+        model=model if text is not None else model_without_key(model or config.model or DEFAULT_MODEL, config),
         tools=tools,
         cwd=folder(cwd),
         config=config,

@@ -8,6 +8,7 @@ Rule 3: nothing that stands in the file is ever changed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -21,6 +22,7 @@ from refold.errors import RolloutError, RolloutLocked
 from refold.rollout.reader import damage, is_zstd, open_rollout, read_lines
 
 COMPRESSED = ".zst"
+WITHOUT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)  # a file system that knows no sync has kept what it can
 TAIL_BLOCK = 64 * 1024
 COPY_BLOCK = 1024 * 1024
 
@@ -91,10 +93,13 @@ class FileStore:
         return read_lines(self._path)
 
     def sync(self) -> None:
-        """Ask the disk to keep what was appended."""
+        """Ask the disk to keep what was appended. Raises RolloutError when it says that it cannot."""
         if self._fd is not None:
-            with contextlib.suppress(OSError):  # a file system without fsync has kept what it can
+            try:
                 os.fdatasync(self._fd)
+            except OSError as error:
+                if error.errno not in WITHOUT_SYNC:
+                    raise RolloutError(f"{self._path} cannot be kept: {error.strerror}") from None
 
     def close(self) -> None:
         """Release the file and its lock."""

@@ -82,6 +82,11 @@ def profile_of(name: str, config: Config) -> Profile:
     return config.profile(profile_for(name, catalog))
 
 
+def model_without_key(name: str, config: Config, environ: Mapping[str, str] | None = None) -> ResponsesModel:
+    """The same, for what asks nothing of it: its key is looked up when it is first asked."""
+    return ResponsesModel(profile_of(name, config), config.provider(os.environ if environ is None else environ))
+
+
 def model_named(name: str | None, config: Config, environ: Mapping[str, str] | None = None) -> ResponsesModel:
     """The model that a name means with these settings. Raises ConfigError (unknown provider, missing key)."""
     env = os.environ if environ is None else environ

@@ -25,6 +25,7 @@ import h11
 import msgspec
 
 from refold.core.profile import Provider
+from refold.errors import ConfigError
 from refold.model.scripted import Reply, Script, Step, read_script, wire_events
 
 READ_BYTES = 256 * 1024  # what asyncio takes from a socket at once; requests of several MB are normal here
@@ -355,7 +356,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
     parser.add_argument("--repeat", action="store_true", help="begin again when the script has ended")
     options = parser.parse_args(arguments)
-    replies = read_script(msgspec.json.decode(options.script.read_bytes()))
+    try:
+        replies = read_script(msgspec.json.decode(options.script.read_bytes()))
+    except (OSError, msgspec.DecodeError, ConfigError) as error:
+        parser.error(f"{options.script}: {error}")
     endless = itertools.cycle(replies)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
