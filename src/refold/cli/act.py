@@ -16,9 +16,10 @@ from refold.cli.options import command_tools, folder, message_from, run_options,
 from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
+from refold.session.beginning import model_name
 from refold.session.events import Notice
 from refold.session.feed import drain
-from refold.session.home import DEFAULT_MODEL, model_without_key
+from refold.session.home import model_named
 from refold.session.session import Session
 from refold.views.shown import one_line
 
@@ -104,7 +105,7 @@ def fork(
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.fork(
         reference,
-        model=model if text is not None else model_without_key(model or config.model or DEFAULT_MODEL, config),
+        model=model if text is not None else model_named(model_name(model, config), config, with_key=False),
         tools=tools,
         cwd=folder(cwd),
         config=config,

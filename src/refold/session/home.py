@@ -82,17 +82,16 @@ def profile_of(name: str, config: Config) -> Profile:
     return config.profile(profile_for(name, catalog))
 
 
-def model_without_key(name: str, config: Config, environ: Mapping[str, str] | None = None) -> ResponsesModel:
-    """The same, for what asks nothing of it: its key is looked up when it is first asked."""
-    return ResponsesModel(profile_of(name, config), config.provider(os.environ if environ is None else environ))
+def model_named(
+    name: str, config: Config, environ: Mapping[str, str] | None = None, *, with_key: bool = True
+) -> ResponsesModel:
+    """The model that a name means with these settings. Raises ConfigError (unknown provider, missing key).
 
-
-def model_named(name: str | None, config: Config, environ: Mapping[str, str] | None = None) -> ResponsesModel:
-    """The model that a name means with these settings. Raises ConfigError (unknown provider, missing key)."""
+    `with_key` false: for what asks nothing of it; its key is looked up when it is first asked.
+    """
     env = os.environ if environ is None else environ
-    profile = profile_of(name or config.model or DEFAULT_MODEL, config)
-    provider = config.provider(env)
-    return ResponsesModel(profile, provider, api_key=api_key_from(provider, env))
+    profile, provider = profile_of(name, config), config.provider(env)
+    return ResponsesModel(profile, provider, api_key=api_key_from(provider, env) if with_key else None)
 
 
 def handoff_text(config: Config) -> str | None:
