@@ -11,7 +11,7 @@ HANGING := --max-worker-restart 2 -o faulthandler_timeout=120 -o faulthandler_ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench interop constraints clean set-up set-up-dev
+.PHONY: help demo test lint bench peers interop constraints clean set-up set-up-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,12 @@ lint: set-up-dev ## check formatting, lint rules and types
 bench: set-up-dev ## measure what README and docs quote
 	@test -f bench/__main__.py || { echo "no benchmarks here: bench/__main__.py is missing" >&2; exit 1; }
 	@$(VENV)/bin/python -m bench $(ARGS)
+
+peers: set-up ## install whom the bench compares with: the real program (430 MB from npm) and agent libraries
+	@$(VENV)/bin/python -c "from interop.real import install; print(install())"
+	@test -x .interop/libraries/bin/python || $(PYTHON) -m venv .interop/libraries
+	@.interop/libraries/bin/pip install $(PIP_QUIET) openai-agents langchain-core
+	@echo "peers are installed in .interop"
 
 interop: set-up ## let the real program (430 MB from npm) and refold go on with each other's sessions
 	@$(VENV)/bin/python -m interop.run

@@ -42,7 +42,11 @@ PROFILE = Profile(slug="m")
 def request(*texts: str, headers: dict[str, str] | None = None) -> Request:
     parts = tuple(msgspec.json.encode({"type": "message", "role": "user", "content": text}) for text in texts)
     return Request(
-        head=b'{"model":"m","stream":true,"input":[', parts=parts, tail=b'],"tools":[]}', headers=headers or {}
+        head=b'{"model":"m","stream":true,"input":[',
+        parts=parts,
+        tail=b'],"tools":[]}',
+        items=len(parts),
+        headers=headers or {},
     )
 
 

@@ -24,7 +24,7 @@ from refold.model.events import CLOSED_EARLY, HIGH_DEMAND, IDLE_TIMEOUT
 from refold.model.scripted import NO_REPLY_LEFT, ScriptedModel
 from refold.testing import Reply, ResponsesServer, call_reply, read_script, text_reply, usage
 
-REQUEST = Request(head=b'{"model":"m","input":[', parts=(b'{"n":1}', b'{"n":2}'), tail=b"]}")
+REQUEST = Request(head=b'{"model":"m","input":[', parts=(b'{"n":1}', b'{"n":2}'), tail=b"]}", items=2)
 
 
 async def _ask(model: Any) -> list[ModelEvent]:

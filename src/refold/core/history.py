@@ -35,8 +35,11 @@ OMITTED_MEDIA = {
 }
 
 
-class Entry(msgspec.Struct, frozen=True, eq=False):
-    """An item in a thread with what refold knows about it. Compared by identity, so that wires can cache its bytes."""
+class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An item in a thread with what refold knows about it. Compared by identity, so that wires can cache its bytes.
+
+    A long history is a hundred thousand of these: the cycle collector need not walk them, JSON holds no cycle.
+    """
 
     item: Item
     origin: Origin
@@ -138,8 +141,10 @@ def _without_media(e: Entry, notes: dict[str, str]) -> Entry:
     changed: Item = {}
     for key in ("content", "output"):
         parts = e.item.get(key)
-        if is_list(parts) and any(is_object(part) and str(part.get("type")) in notes for part in parts):
-            changed[key] = [_without_medium(part, notes) for part in parts]
+        if is_list(parts):
+            told = [_without_medium(part, notes) for part in parts]
+            if any(new is not old for new, old in zip(told, parts, strict=True)):
+                changed[key] = told
     if e.item.get("type") == "image_generation_call" and "input_image" in notes and e.item.get("result"):
         changed["result"] = ""
     return entry({**e.item, **changed}, e.address, e.turn_id) if changed else e

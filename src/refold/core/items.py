@@ -219,7 +219,10 @@ def spelled(item: Item, *, with_metadata: bool = False) -> Item:
     Arguments that are no text become their JSON text. `with_metadata` keeps what OpenAI alone takes, less provenance.
     """
     changed: Item = {}
-    dropped = [] if with_metadata else [key for key in OPENAI_ONLY_KEYS if key in item]
+    dropped: list[str] = []
+    for key in () if with_metadata else OPENAI_ONLY_KEYS:
+        if key in item:
+            dropped.append(key)
     if "id" in item and not _is_sendable_id(item["id"]):
         dropped.append("id")
     if item.get("type") == "function_call" and not isinstance(item.get("arguments", ""), str):

@@ -184,20 +184,21 @@ def _window_payload(window: Window) -> JSON:
 
 # How a line begins that no fold looks into: mirrors and accounts are a third of a file.
 _UNFOLDED = re.compile(
-    rb'\{"timestamp":"([^"]*)","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
+    rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
 )
 
 
-def decode(raw: bytes, line_number: int, *, skim: bool = False) -> Line | None:
-    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too.
+def unfolded(raw: bytes) -> int | None:
+    """The ordinal of a whole line that no fold looks into; None for every other line."""
+    seen = _UNFOLDED.match(raw)
+    return int(seen[1]) if seen and raw.endswith((b"}}\n", b"}}")) else None
 
-    `skim` leaves lines that change nothing unread: their record is an EventKept without its payload.
-    """
+
+def decode(raw: bytes, line_number: int) -> Line | None:
+    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too."""
     raw = raw.strip(b" \t\r\n")
     if not raw:
         return None
-    if skim and raw.endswith(b"}}") and (seen := _UNFOLDED.match(raw)):
-        return Line(int(seen[2]), EventKept({}), seen[1].decode("utf-8", "replace"))
     try:
         value, warning = load(raw)
     except ValueError as error:

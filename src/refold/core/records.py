@@ -61,7 +61,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
 
 
-class ItemRecorded(msgspec.Struct, frozen=True):
+class ItemRecorded(msgspec.Struct, frozen=True, gc=False):
     """One Responses item; `limit` is the recording budget in tokens that a tool output was cut to, if it was."""
 
     item: Item
@@ -168,7 +168,7 @@ Record: TypeAlias = (
 )
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """A record where it stands: `ordinal` is the line's own number, or its line number where it has none."""
 
     ordinal: int

@@ -82,7 +82,8 @@ class Thread:
         self.next_ordinal = max(self.next_ordinal, ordinal + 1)
         match record:
             case ItemRecorded(item=item):
-                self.steers.pop(str(item.get("id")), None)
+                if self.steers:
+                    self.steers.pop(str(item.get("id")), None)
                 if enters_history(item):
                     self.history.append(entry(item, f"{self.id}:{ordinal}", self.open_turn))
             case UsageCounted(last=last, total=total):

@@ -17,7 +17,7 @@ BLOB_DIVISOR = 3  # encrypted content: a third of its length counts as bytes, so
 INLINE_IMAGE = re.compile(r"data:image/[^,]*;base64,", re.IGNORECASE)
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class Sizes(msgspec.Struct, frozen=True, gc=False):
     """Bytes of an item that a model will see: text, images at their fixed cost, encrypted content at a third."""
 
     text: int = 0

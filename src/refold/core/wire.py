@@ -1,6 +1,7 @@
 """Wire: Prompt + provider + profile → request bytes, each entry encoded once (spec §9.1, oracle §2).
 
 Rule 1: an entry's bytes are the same in every request, so a request only grows at its end and prompt caches hit.
+Rule 2: what is encoded is joined once: a request after k new entries costs k, not the whole history.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from refold.core.profile import Profile, Provider
 from refold.core.prompt import Prompt
 
 BASE_NAMESPACE = uuid.NAMESPACE_OID  # of the base instructions' id: constant for a thread
+BLOCK_BYTES = 64 * 1024  # encoded items are joined to blocks of about this size
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, ready to send: the body is head + parts joined by commas + tail; headers are name → value."""
+    """One request, ready to send: the body is head + parts joined by commas + tail; headers are name → value.
+
+    A part is the JSON of one or several input items, joined by commas; `items` counts them.
+    """
 
     head: bytes
     parts: tuple[bytes, ...]
     tail: bytes
+    items: int
     headers: dict[str, str] = {}
 
     def body(self) -> bytes:
@@ -54,8 +60,10 @@ class Wire:
         self.profile = profile
         self.encodes = 0  # how many items were encoded, for tests that count
         self._bytes: dict[Entry, bytes] = {}
-        self._entries: tuple[Entry, ...] = ()  # of the last request, whose parts come next
-        self._parts: list[bytes] = []
+        self._entries: tuple[Entry, ...] = ()  # of the last request; their bytes are the blocks, then the loose parts
+        self._blocks: list[bytes] = []
+        self._loose: list[bytes] = []
+        self._loose_size = 0
 
     def request(self, prompt: Prompt, identity: Identity) -> Request:
         """The request for one sampling. Body keys stand in the real program's order."""
@@ -65,18 +73,25 @@ class Wire:
             base_id = f"msg_{uuid.uuid5(BASE_NAMESPACE, identity.thread_id)}"
             base.append(dump(message("developer", [prompt.base_instructions], id=base_id)))
         tail = b"]," + dump(self._settings(prompt, identity))[1:]
-        parts = (*base, *self._encoded(prompt.entries))
-        return Request(head=head, parts=parts, tail=tail, headers=_headers(identity))
+        self._encode(prompt.entries)
+        parts = (*base, *self._blocks, *self._loose)
+        items = len(base) + len(prompt.entries)
+        return Request(head=head, parts=parts, tail=tail, items=items, headers=_headers(identity))
 
-    def _encoded(self, entries: tuple[Entry, ...]) -> list[bytes]:
-        """Each entry's bytes; where the last request's entries are a prefix of these, only what is new is looked at."""
+    def _encode(self, entries: tuple[Entry, ...]) -> None:
+        """Encode the entries; where the last request's are a prefix of these, only what is new is looked at."""
         known = len(self._entries)
         if entries[:known] != self._entries:
-            known, self._parts = 0, []
-        self._parts += [self._entry_bytes(entry) for entry in entries[known:]]
+            known, self._blocks, self._loose, self._loose_size = 0, [], [], 0
+        for entry in entries[known:]:
+            encoded = self._entry_bytes(entry)
+            self._loose.append(encoded)
+            self._loose_size += len(encoded)
+            if self._loose_size >= BLOCK_BYTES:
+                self._blocks.append(b",".join(self._loose))
+                self._loose, self._loose_size = [], 0
         self._entries = entries
         self._forget(entries)
-        return self._parts
 
     def _entry_bytes(self, entry: Entry) -> bytes:
         encoded = self._bytes.get(entry)

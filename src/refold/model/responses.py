@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from refold.core.profile import Profile, Provider
 from refold.core.wire import Request
@@ -71,7 +71,7 @@ class ResponsesModel:
         from httpx2 import RequestError
 
         response = await self._open(request)
-        chunks = response.aiter_bytes()
+        chunks = _body(response)
         completed = False
         try:
             decoder = SseDecoder()
@@ -270,6 +270,12 @@ async def _body_chunks(request: Request) -> AsyncIterator[bytes]:
 
 
 # --- answers ---------------------------------------------------------------------------------------------
+
+
+def _body(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """The body's bytes as they come; without the decoders where nothing is encoded, as was asked for."""
+    body = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+    return cast("AsyncGenerator[bytes, None]", body)
 
 
 def _is_document(response: httpx2.Response) -> bool:

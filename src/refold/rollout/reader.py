@@ -11,8 +11,8 @@ from typing import IO, cast
 
 from msgspec.structs import replace
 
-from refold.core.lines import decode, has_ordinal
-from refold.core.records import Line
+from refold.core.lines import decode, has_ordinal, unfolded
+from refold.core.records import EventKept, Line
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -23,15 +23,21 @@ MAX_FIRST_LINE_BYTES = 16 << 20  # the same for a list of sessions, which reads 
 def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> Iterator[Line]:
     """Every line with its record; blank lines are skipped, damage is a record too. A warning says where it stands.
 
-    `skim`: lines that change nothing are not looked into, for a fold.
+    `skim`: for a fold; lines that change nothing are left out, save one at the end that holds their highest ordinal.
     `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
+    skimmed = -1
     with open_rollout(path) as file:
         for number, offset, raw in _raw_lines(file, path, head):
-            line = decode(raw, number, skim=skim)
+            if skim and (ordinal := unfolded(raw)) is not None:
+                skimmed = max(skimmed, ordinal)
+                continue
+            line = decode(raw, number)
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
+    if skimmed >= 0:
+        yield Line(skimmed, EventKept({}))
 
 
 def find_line(path: Path, ordinal: int) -> str | None:

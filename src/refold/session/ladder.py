@@ -125,7 +125,7 @@ async def _ask(memory: Memory, model: Model, wire: Wire, entries: list[Entry]) -
         request_kind="compaction",
     )
     request = wire.request(prompt, identity)
-    memory.feed.publish(SamplingStarted("compaction", len(request.parts), prompt.tokens, request.size))
+    memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
     output: list[Item] = []
     completed: Completed | None = None
     async with aclosing(model.sample(request)) as events:

@@ -122,7 +122,7 @@ async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     prompt = scope.memory.prompt(scope.toolbox.specs)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
     request = scope.wire.request(prompt, identity)
-    scope.memory.feed.publish(SamplingStarted("turn", len(request.parts), prompt.tokens, request.size))
+    scope.memory.feed.publish(SamplingStarted("turn", request.items, prompt.tokens, request.size))
     async with aclosing(scope.model.sample(request)) as events:
         async for event in events:
             yield event
