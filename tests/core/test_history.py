@@ -1,9 +1,7 @@
-"""Passes over a history: every call answered, no orphan, nothing that the model cannot take; pure and idempotent."""
+"""Passes over a history: what is cut, what is dropped with its other half, what a rollback takes; pure."""
 
 from __future__ import annotations
 
-import copy
-import uuid
 from typing import Any
 
 import pytest
@@ -13,18 +11,14 @@ from hypothesis import strategies as st
 from refold.core.fragments import KIND_ENVIRONMENT, SUMMARY_MARK, stored_message
 from refold.core.history import (
     Entry,
-    answer_calls,
     cut_output,
     drop_oldest,
-    drop_orphans,
     drop_user_turns,
     entry,
-    for_prompt,
     last_assistant_text,
-    strip_modalities,
-    unanswered,
 )
-from refold.core.items import OUTPUT_TYPE_OF, Item, answers, is_call, is_output, message, message_text
+from refold.core.items import OUTPUT_TYPE_OF, Item, message, message_text
+from refold.core.pairing import for_prompt
 from refold.core.truncate import Budget
 
 PNG = "data:image/png;base64,QUJD"
@@ -51,187 +45,17 @@ def output(call_id: Any, text: str = "seen", kind: str = "function_call_output",
 USER, ANSWER = message("user", ["hi"]), message("assistant", ["ho"])
 
 
-# --- pairing ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("the_call", "answer"),
-    [
-        (
-            call("c", id="fc_1"),
-            {
-                "type": "function_call_output",
-                "id": "fco_d08ee114-ed5d-5706-8dbd-16ccacd40aa4",
-                "call_id": "c",
-                "output": "aborted",
-            },
-        ),
-        (
-            call("c", "local_shell_call", id="lsh_1"),
-            {
-                "type": "function_call_output",
-                "id": "fco_37093384-5cd0-5813-8a86-723bfcccbbb2",
-                "call_id": "c",
-                "output": "aborted",
-            },
-        ),
-        (
-            call("c", "custom_tool_call", id="ctc_1"),
-            {
-                "type": "custom_tool_call_output",
-                "id": "ctco_ffd2c872-81a7-5a00-b6f6-884096d1f522",
-                "call_id": "c",
-                "output": "aborted",
-            },
-        ),
-        (
-            call("c", "tool_search_call", id="tsc_1"),
-            {
-                "type": "tool_search_output",
-                "id": "tso_f380c6b3-5815-5031-91ee-dd1c77f963ee",
-                "call_id": "c",
-                "status": "completed",
-                "execution": "client",
-                "tools": [],
-            },
-        ),
-        (call("c"), {"type": "function_call_output", "call_id": "c", "output": "aborted"}),
-    ],
-)
-def test_an_unanswered_call_is_answered_right_behind_it(the_call: Item, answer: Item) -> None:
-    answered = answer_calls(entries(USER, the_call, ANSWER))
-    assert items(answered) == [USER, the_call, answer, ANSWER]
-    assert list(answered[2].item) == list(answer)
-
-
-def test_the_made_up_id_is_the_same_in_every_prompt() -> None:
-    namespace = uuid.UUID("90d38d3e-6a5b-4d52-bfe2-2f1e634bfac4")
-    (_, answer) = answer_calls(entries(call("c", id="fc_019c")))
-    assert answer.item["id"] == f"fco_{uuid.uuid5(namespace, 'fco:fc_019c')}"
-    assert answer_calls(entries(call("c", id="fc_019c")))[1].item == answer.item
-
-
-def test_what_is_made_up_stands_where_its_call_does() -> None:
-    (the_call, answer) = answer_calls(entries(call("c")))
-    assert (answer.address, answer.turn_id, answer.origin) == (the_call.address, the_call.turn_id, "tool")
-
-
-def test_an_output_anywhere_answers_its_call() -> None:
-    history = entries(call("a"), call("b"), USER, output("b"), output("a"))
-    assert unanswered(history) == []
-    assert answer_calls(history) == history
-
-
-def test_an_output_of_another_kind_answers_nothing() -> None:
-    history = entries(call("c"), output("c", kind="custom_tool_call_output"))
-    assert unanswered(history) == [history[0]]
-    assert items(for_prompt(history, ["text"])) == [call("c"), output("c", "aborted")]
-
-
-@pytest.mark.parametrize("call_id", [None, "", 5, ["c"]])
-def test_a_call_without_a_text_for_its_id_asks_for_no_output(call_id: Any) -> None:
-    assert items(for_prompt(entries(call(call_id)), ["text"])) == [call(call_id)]
-
-
-@pytest.mark.parametrize("orphan", [output("c"), output("c", kind="custom_tool_call_output"), output(None)])
-def test_an_output_without_its_call_is_dropped(orphan: Item) -> None:
-    assert items(drop_orphans(entries(USER, orphan, ANSWER))) == [USER, ANSWER]
-
-
-def test_an_output_may_stand_before_its_call() -> None:
-    history = entries(output("c"), call("c"))
-    assert drop_orphans(history) == history
-
-
-@pytest.mark.parametrize("made", [{"execution": "server", "call_id": "s"}, {"call_id": None}, {}])
-def test_a_tool_search_of_the_server_needs_no_call(made: dict[str, Any]) -> None:
-    history = entries({"type": "tool_search_output", "tools": [], **made})
-    assert drop_orphans(history) == history
-
-
-def test_a_tool_search_of_ours_needs_its_call() -> None:
-    assert drop_orphans(entries({"type": "tool_search_output", "execution": "client", "call_id": "s"})) == []
-
-
-# --- media --------------------------------------------------------------------------------------------------
-
-IMAGE = {"type": "input_image", "image_url": PNG}
-AUDIO = {"type": "input_audio", "audio_url": "data:audio/wav;base64,QQ"}
 TEXT = {"type": "input_text", "text": "look"}
-
-
-def test_a_medium_that_the_model_cannot_take_becomes_a_text_in_its_place() -> None:
-    history = entries({**USER, "content": [TEXT, IMAGE, AUDIO]}, output("c", [IMAGE, "stray"]))  # type: ignore[arg-type]
-    seen = items(strip_modalities(history, ["text"]))
-    assert seen[0]["content"] == [
-        TEXT,
-        {"type": "input_text", "text": NO_IMAGE},
-        {"type": "input_text", "text": NO_AUDIO},
-    ]
-    assert seen[1]["output"] == [{"type": "input_text", "text": NO_IMAGE}, "stray"]
-    assert items(strip_modalities(history, ["text", "image"]))[0]["content"][:2] == [TEXT, IMAGE]
-
-
-def test_a_generated_image_loses_its_picture() -> None:
-    generated = {"type": "image_generation_call", "id": "ig_1", "result": "QUJD", "revised_prompt": "a cat"}
-    assert items(strip_modalities(entries(generated), ["text"])) == [{**generated, "result": ""}]
-
-
-def test_what_holds_no_medium_is_shared() -> None:
-    history = entries(USER, {**USER, "content": "plain"}, {**USER, "content": None}, output("c"))
-    assert strip_modalities(history, ["text"]) == history
-    everything = entries({**USER, "content": [IMAGE]})
-    assert strip_modalities(everything, ["text", "image", "audio"]) == everything
-
-
-def test_an_entry_that_lost_a_medium_is_measured_again() -> None:
-    (before,) = entries({**USER, "content": [IMAGE]})
-    (after,) = strip_modalities([before], ["text"])
-    assert before.tokens > 1800
-    assert after.tokens == -(-len(NO_IMAGE) // 4)
-    assert (after.address, after.turn_id) == (before.address, before.turn_id)
-
-
-# --- all passes over any history ----------------------------------------------------------------------------
-
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}
 CALL_KINDS = sorted(OUTPUT_TYPE_OF)
 CALL_IDS = st.sampled_from(["a", "b", "c", None])
-MEDIA = st.lists(st.sampled_from([TEXT, IMAGE, AUDIO]), max_size=3)
+MEDIA = st.lists(st.sampled_from([TEXT, IMAGE]), max_size=3)
 ANY_ITEM: st.SearchStrategy[Item] = (
     st.builds(call, CALL_IDS, st.sampled_from(CALL_KINDS), id=st.sampled_from(["fc_1", "fc_2", None]))
     | st.builds(output, CALL_IDS, st.just("x") | MEDIA, st.sampled_from(sorted(set(OUTPUT_TYPE_OF.values()))))  # type: ignore[arg-type]
     | MEDIA.map(lambda parts: {**USER, "content": parts})
     | st.sampled_from([USER, ANSWER, {"type": "reasoning", "encrypted_content": "x"}])
 )
-MODALITIES = st.sampled_from([("text",), ("text", "image"), ("text", "image", "audio")])
-
-
-@settings(deadline=None)
-@given(st.lists(ANY_ITEM, max_size=10), MODALITIES)
-def test_any_history_becomes_one_that_a_model_may_be_sent(raw: list[Item], modalities: tuple[str, ...]) -> None:
-    history, before = entries(*raw), copy.deepcopy(raw)
-    prompt = for_prompt(history, modalities)
-    sent = items(prompt)
-
-    assert items(history) == before, "the history is not changed"
-    assert items(for_prompt(prompt, modalities)) == sent, "a prompt needs no repair"
-    assert items(for_prompt(history, modalities)) == sent, "the same prompt every time"
-    for item in sent:
-        if is_call(item):
-            assert any(answers(other, item) for other in sent), "a call without an output"
-        if is_output(item) and item["type"] != "tool_search_output":
-            assert any(answers(item, other) for other in sent), "an output without a call"
-    for medium in {"image", "audio"} - set(modalities):
-        assert f"input_{medium}" not in str(sent)
-
-
-@settings(deadline=None)
-@given(st.lists(ANY_ITEM, max_size=10))
-def test_what_needs_no_repair_stays_the_same_entry_in_the_same_order(raw: list[Item]) -> None:
-    history = entries(*raw)
-    prompt = for_prompt(history, ("text", "image", "audio"))
-    kept = [e for e in prompt if any(e is other for other in history)]
-    assert kept == drop_orphans(history)
 
 
 # --- dropping -----------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from refold.core.history import Entry, entry, for_prompt
+from refold.core.history import Entry, entry
 from refold.core.items import Item, spelled
 from refold.core.lines import decode
+from refold.core.pairing import for_prompt
 from refold.core.profile import Profile, Provider
 from refold.core.prompt import Projection, Prompt, prompt_from
 from refold.core.thread import Thread, same_state

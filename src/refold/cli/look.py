@@ -165,6 +165,8 @@ def print_context(view: Context, added: list[ContextRow], live: bool) -> None:
     if view.unanswered:
         calls = ", ".join(view.unanswered)
         print(paint(f"{len(view.unanswered)} unanswered calls get the output `aborted`: {calls}", "yellow"))
+    for odd in view.odd:
+        print(paint(f"{odd.address} {odd.call_id}: {odd.what}", "yellow"))
     print(gauge(view.used, view.context_window, view.limit))
     how = "counted by the provider, its tail estimated" if view.counted else "estimated"
     print(paint(f"{how}; this request by size alone: {view.estimated:,} tokens, tool schemas not counted", "dim"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from refold.core.jsonio import dump, is_list, is_object
+from refold.core.jsonio import dump, is_list, is_object, load
 
 Item: TypeAlias = dict[str, Any]  # one JSON object of the Responses protocol; the JSON border
 Part: TypeAlias = dict[str, Any]  # one content part of an item
@@ -63,6 +63,13 @@ OUTPUT_TYPE_OF: dict[str, str] = {
     "tool_search_call": "tool_search_output",
 }
 OUTPUT_TYPES = frozenset(OUTPUT_TYPE_OF.values())
+
+# item type -> the key of its body: a text, or a list of parts
+BODY_KEYS: dict[str, str] = {
+    "message": "content",
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+}
 
 # What enters history; everything else is kept in the log only (spec §3.1).
 HISTORY_TYPES = frozenset(
@@ -216,7 +223,8 @@ def with_id(item: Item, new_id: str) -> Item:
 def spelled(item: Item, *, with_metadata: bool = False) -> Item:
     """An item as a provider may be sent it: without what only the log needs, without an id that it would refuse.
 
-    Arguments that are no text become their JSON text. `with_metadata` keeps what OpenAI alone takes, less provenance.
+    Arguments that are no text become their JSON text, as do outputs and parts of a shape that no provider takes.
+    `with_metadata` keeps what OpenAI alone takes, less provenance.
     """
     changed: Item = {}
     dropped: list[str] = []
@@ -225,14 +233,59 @@ def spelled(item: Item, *, with_metadata: bool = False) -> Item:
             dropped.append(key)
     if "id" in item and not _is_sendable_id(item["id"]):
         dropped.append("id")
-    if item.get("type") == "function_call" and not isinstance(item.get("arguments", ""), str):
+    kind = item.get("type")
+    if kind == "function_call" and not isinstance(item.get("arguments", ""), str):
         changed["arguments"] = dump(item["arguments"]).decode()
+    key = BODY_KEYS.get(kind) if isinstance(kind, str) else None
+    if key is not None and not _is_body(body := item.get(key)):
+        changed[key] = [_as_part(part, item) for part in body] if is_list(body) else _as_text(body)
     about = item.get(PASSTHROUGH)
     if with_metadata and is_object(about) and "content_item_metadata" in about:
         changed[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
     if not dropped and not changed:
         return item
-    return {key: changed.get(key, value) for key, value in item.items() if key not in dropped}
+    return {**{key: value for key, value in item.items() if key not in dropped}, **changed}
+
+
+def without_detail(item: Item) -> Item:
+    """The item without the `detail` of its images."""
+    key = BODY_KEYS.get(str(item.get("type")))
+    body = item.get(key) if key else None
+    if key is None or not is_list(body) or not any("detail" in part for part in body):
+        return item
+    return {**item, key: [{name: value for name, value in part.items() if name != "detail"} for part in body]}
+
+
+def argument_fault(call: Item) -> str | None:
+    """What is wrong with a function call's arguments, which should be the JSON text of an object; None: nothing."""
+    arguments = call.get("arguments")
+    if not isinstance(arguments, str):
+        return "arguments are not a text"
+    if not arguments.strip():
+        return "arguments are empty"
+    try:
+        value, _ = load(arguments.encode("utf-8", "replace"))
+    except ValueError as error:
+        return f"arguments are not JSON: {error}"
+    return None if is_object(value) else "arguments are not a JSON object"
+
+
+def _is_body(body: Any) -> bool:
+    """Whether this is what a message or an output may hold: a text, or a list of objects."""
+    if not is_list(body):
+        return isinstance(body, str)
+    return all(map(is_object, body))
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else dump(value).decode()
+
+
+def _as_part(part: Any, item: Item) -> Any:
+    if is_object(part):
+        return part
+    kind = "output_text" if item.get("role") == "assistant" else "input_text"
+    return {"type": kind, "text": part if isinstance(part, str) else _as_text(part)}
 
 
 def _is_sendable_id(value: Any) -> bool:

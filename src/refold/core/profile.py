@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     supports_parallel_tool_calls: bool = True
     reasoning_effort: str | None = None
     verbosity: str | None = None
+    lite: bool = False  # takes tools and base instructions as its first input items (`use_responses_lite`)
     known: bool = True  # False: fallback facts, worth one notice
 
     @property
@@ -70,6 +71,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     stream_max_retries: int = 5
     stream_idle_timeout_ms: int = 300_000
     supports_websockets: bool = False
+    base_instructions_as: Literal["message", "instructions"] = "message"  # the first input item, or the body's own key
+    developer_role: Literal["developer", "system", "user"] = "developer"  # many local chat templates know no developer
+    send_item_ids: bool = True
+    repair_call_arguments: bool = False  # True: arguments that are no JSON object are sent as {}
 
     @property
     def is_openai(self) -> bool:
@@ -83,7 +88,7 @@ _BYTES_10K = Budget("bytes", 10_000)
 KNOWN_MODELS: dict[str, Profile] = {
     profile.slug: profile
     for profile in (
-        Profile(slug="gpt-5.6", truncation=_TOKENS_10K),
+        Profile(slug="gpt-5.6", truncation=_TOKENS_10K, lite=True),
         Profile(slug="gpt-5.5", truncation=_TOKENS_10K),
         Profile(slug="gpt-5.4", truncation=_TOKENS_10K),
         Profile(slug="gpt-5.4-mini", truncation=_TOKENS_10K),
@@ -145,4 +150,5 @@ def _catalog_profile(entry: Any, where: str) -> Profile:
         supports_parallel_tool_calls=fact("supports_parallel_tool_calls", bool | None) is not False,
         reasoning_effort=fact("default_reasoning_level", str | None) or fact("reasoning_effort", str | None),
         verbosity=fact("default_verbosity", str | None) if entry.get("support_verbosity") else None,
+        lite=fact("use_responses_lite", bool | None) is True,
     )

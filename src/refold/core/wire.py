@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from refold.core.history import Entry
-from refold.core.items import message, spelled
+from refold.core.items import Item, argument_fault, message, spelled, without_detail
 from refold.core.jsonio import dump
 from refold.core.profile import Profile, Provider
 from refold.core.prompt import Prompt
 
 BASE_NAMESPACE = uuid.NAMESPACE_OID  # of the base instructions' id: constant for a thread
+LITE_HEADER = "x-openai-internal-codex-responses-lite"
 BLOCK_BYTES = 64 * 1024  # encoded items are joined to blocks of about this size
 
 
@@ -59,6 +60,7 @@ class Wire:
         self.provider = provider
         self.profile = profile
         self.encodes = 0  # how many items were encoded, for tests that count
+        self.repaired: list[str] = []  # call ids whose arguments were replaced by {}; whoever tells of it clears it
         self._bytes: dict[Entry, bytes] = {}
         self._entries: tuple[Entry, ...] = ()  # of the last request; their bytes are the blocks, then the loose parts
         self._blocks: list[bytes] = []
@@ -67,16 +69,32 @@ class Wire:
 
     def request(self, prompt: Prompt, identity: Identity) -> Request:
         """The request for one sampling. Body keys stand in the real program's order."""
-        head = b'{"model":' + dump(self.profile.slug) + b',"stream":true,"input":['
-        base: list[bytes] = []
-        if prompt.base_instructions:
-            base_id = f"msg_{uuid.uuid5(BASE_NAMESPACE, identity.thread_id)}"
-            base.append(dump(message("developer", [prompt.base_instructions], id=base_id)))
+        base = self._base(prompt, identity)
+        head = b'{"model":' + dump(self.profile.slug)
+        if prompt.base_instructions and self._as_key:
+            head += b',"instructions":' + dump(prompt.base_instructions)
+        head += b',"stream":true,"input":['
         tail = b"]," + dump(self._settings(prompt, identity))[1:]
         self._encode(prompt.entries)
         parts = (*base, *self._blocks, *self._loose)
         items = len(base) + len(prompt.entries)
-        return Request(head=head, parts=parts, tail=tail, items=items, headers=_headers(identity))
+        headers = _headers(identity) | ({LITE_HEADER: "true"} if self.profile.lite else {})
+        return Request(head=head, parts=parts, tail=tail, items=items, headers=headers)
+
+    @property
+    def _as_key(self) -> bool:
+        return self.provider.base_instructions_as == "instructions" and not self.profile.lite
+
+    def _base(self, prompt: Prompt, identity: Identity) -> list[bytes]:
+        """What stands before the history: the tools of a lite model, and the base instructions."""
+        own = uuid.uuid5(BASE_NAMESPACE, identity.thread_id)
+        items: list[Item] = []
+        if self.profile.lite and prompt.tools:
+            named = {"type": "additional_tools", "id": f"at_{own}", "role": "developer"}
+            items.append({**named, "tools": list(prompt.tools)})
+        if prompt.base_instructions and not self._as_key:
+            items.append(message("developer", [prompt.base_instructions], id=f"msg_{own}"))
+        return [dump(self._spelled(item)) for item in items]
 
     def _encode(self, entries: tuple[Entry, ...]) -> None:
         """Encode the entries; where the last request's are a prefix of these, only what is new is looked at."""
@@ -97,8 +115,21 @@ class Wire:
         encoded = self._bytes.get(entry)
         if encoded is None:
             self.encodes += 1
-            encoded = self._bytes[entry] = dump(spelled(entry.item, with_metadata=self.provider.is_openai))
+            encoded = self._bytes[entry] = dump(self._spelled(entry.item))
         return encoded
+
+    def _spelled(self, item: Item) -> Item:
+        """An item as this provider and this model take it."""
+        provider = self.provider
+        item = spelled(item, with_metadata=provider.is_openai)
+        if provider.developer_role != "developer" and item.get("role") == "developer":
+            item = {**item, "role": provider.developer_role}
+        if not provider.send_item_ids and "id" in item:
+            item = {key: value for key, value in item.items() if key != "id"}
+        if provider.repair_call_arguments and item.get("type") == "function_call" and argument_fault(item):
+            self.repaired.append(str(item.get("call_id")))
+            item = {**item, "arguments": "{}"}
+        return without_detail(item) if self.profile.lite else item
 
     def _forget(self, entries: tuple[Entry, ...]) -> None:
         """Drop the bytes of entries that a compaction took out, once they are the larger part."""
@@ -113,11 +144,12 @@ class Wire:
         if prompt.output_schema is not None:
             schema = {"type": "json_schema", "strict": True, "schema": prompt.output_schema}
             text["format"] = {**schema, "name": "codex_output_schema"}
+        lite = self.profile.lite
         return {
-            "tools": list(prompt.tools),
+            **({} if lite else {"tools": list(prompt.tools)}),
             "tool_choice": "auto",
-            "parallel_tool_calls": prompt.parallel_tool_calls,
-            "reasoning": {"effort": effort} if effort else {},
+            "parallel_tool_calls": prompt.parallel_tool_calls and not lite,
+            "reasoning": {**({"effort": effort} if effort else {}), **({"context": "all_turns"} if lite else {})},
             "store": False,
             "include": ["reasoning.encrypted_content"],
             "prompt_cache_key": identity.thread_id,

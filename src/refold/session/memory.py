@@ -21,9 +21,10 @@ from refold.core.compaction.due import Due, context_tokens, due
 from refold.core.compaction.replacement import Replacement
 from refold.core.config import Config
 from refold.core.fragments import in_turn, stored_message
-from refold.core.history import cut_output, unanswered
+from refold.core.history import cut_output
 from refold.core.items import ID_PREFIX, Item, enters_history, is_call, is_output, with_id
 from refold.core.jsonio import dump, load
+from refold.core.pairing import view_of
 from refold.core.profile import Profile
 from refold.core.prompt import Projection, Prompt
 from refold.core.records import (
@@ -242,7 +243,7 @@ class Memory:
     def _waits_for_output(self) -> bool:
         """Whether the newest items are calls (and outputs) of which one call is still unanswered."""
         newest = itertools.takewhile(lambda e: is_call(e.item) or is_output(e.item), reversed(self.thread.history))
-        return bool(unanswered(list(newest)))
+        return bool(view_of(reversed(list(newest)), self.profile.input_modalities).unanswered)
 
     def install(self, replacement: Replacement, facts: JSON, fresh: Fresh, *, response_id: str | None = None) -> None:
         """Replace the history by a replacement, in one checkpoint that is sufficient alone.

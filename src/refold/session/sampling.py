@@ -122,6 +122,8 @@ async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     prompt = scope.memory.prompt(scope.toolbox.specs)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
     request = scope.wire.request(prompt, identity)
+    while scope.wire.repaired:
+        scope.memory.feed.publish(Notice(f"call {scope.wire.repaired.pop(0)}: its bad arguments are sent as {{}}"))
     scope.memory.feed.publish(SamplingStarted("turn", request.items, prompt.tokens, request.size))
     async with aclosing(scope.model.sample(request)) as events:
         async for event in events:

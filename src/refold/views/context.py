@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from refold.core.compaction.due import context_tokens
-from refold.core.history import Entry, unanswered
+from refold.core.history import Entry
+from refold.core.items import argument_fault
+from refold.core.pairing import View, view_of
 from refold.core.profile import Profile
 from refold.core.prompt import prompt_from
 from refold.core.thread import Thread
@@ -26,6 +30,14 @@ class ContextRow(msgspec.Struct, frozen=True):
     preview: str  # its text on one line, cut
 
 
+class Odd(msgspec.Struct, frozen=True):
+    """A call or an output that is not as it should be, and what becomes of it in the request."""
+
+    address: str
+    call_id: str
+    what: str
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The next request and the gauge. Tokens throughout; None where nothing is known."""
 
@@ -40,6 +52,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int | None
     percent_left: int | None
     unanswered: tuple[str, ...]  # call ids whose output is made up as `aborted`
+    odd: tuple[Odd, ...]  # what is sent otherwise than it was recorded, or is not as it should be
     steers: tuple[str, ...]  # messages that wait for the next sampling
 
 
@@ -47,6 +60,7 @@ def context(thread: Thread, profile: Profile) -> Context:
     """Project a thread for one model and describe the result."""
     base = thread.base_instructions
     prompt = prompt_from(thread.history, profile, base_instructions=base)
+    seen = view_of(thread.history, profile.input_modalities)
     recorded = {_key(entry) for entry in thread.history}
     rows = [_row(entry, made_up=_key(entry) not in recorded) for entry in prompt.entries]
     if base:
@@ -65,9 +79,23 @@ def context(thread: Thread, profile: Profile) -> Context:
         limit=profile.compact_limit,
         context_window=profile.context_window,
         percent_left=profile.percent_left(used),
-        unanswered=tuple(clean(str(entry.item["call_id"])) for entry in unanswered(thread.history)),
+        unanswered=tuple(clean(str(entry.item["call_id"])) for entry in seen.unanswered),
+        odd=_odd(thread.history, seen),
         steers=tuple(clean(text) for text in thread.steers.values()),
     )
+
+
+def _odd(history: Sequence[Entry], seen: View) -> tuple[Odd, ...]:
+    """Oddities in the order of the history."""
+    found = [(oddity.address, oddity.call_id, oddity.what) for oddity in seen.oddities]
+    found += [(e.address, str(e.item.get("call_id")), "an output without a call: not sent") for e in seen.orphans]
+    for e in history:
+        fault = argument_fault(e.item) if e.item.get("type") == "function_call" else None
+        if fault is not None:
+            found.append((e.address, str(e.item.get("call_id")), fault))
+    place = {e.address: index for index, e in enumerate(history)}
+    found.sort(key=lambda odd: place.get(odd[0], 0))
+    return tuple(Odd(clean(address), one_line(call_id, 80), one_line(what, 200)) for address, call_id, what in found)
 
 
 def _key(entry: Entry) -> tuple[str, str, str]:

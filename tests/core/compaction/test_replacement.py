@@ -192,19 +192,19 @@ def labelled(*texts: str) -> Item:
     return {**typed("", 1), "content": parts}
 
 
-def test_an_image_and_the_labels_around_it_are_left_out() -> None:
+def test_an_image_and_the_labels_around_it_become_a_short_text() -> None:
     item = labelled('<image name=[Image #1] path="p.png">', "</image>", "look at this")
     ((found, _),) = retained_user_messages(entries(item))
-    assert found["content"] == [{"type": "input_text", "text": "look at this"}]
+    assert message_texts(found) == ["[image left out]", "look at this"]
     assert found["id"] == "msg_1"
     assert len(item["content"]) == 4, "the history keeps it"
 
 
-def test_what_is_left_of_a_message_with_an_image_is_one_part_that_alone_counts() -> None:
+def test_what_is_left_of_a_message_with_an_image_is_all_that_counts() -> None:
     label = "<image " + "x" * 40_000 + ">"
-    item = labelled(label, "</image>", "a" * 40_000, "b" * 40_000)
+    item = labelled(label, "</image>", "a" * 39_000, "b" * 40_000)
     ((found, _),) = retained_user_messages(entries(item))
-    assert message_texts(found) == ["a" * 40_000 + "b" * 40_000]
+    assert message_texts(found) == ["[image left out]", "a" * 39_000, "b" * 40_000]
 
 
 def test_a_label_without_an_image_is_what_somebody_typed() -> None:

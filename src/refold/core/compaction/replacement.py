@@ -14,6 +14,7 @@ from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
 
 RETAINED_USER_TOKENS = 20_000  # the user's last corrections stay verbatim
+LEFT_OUT = "[{} left out]"  # stands where an image or audio was, so that the model knows of it
 NO_SUMMARY = "(no summary available)"
 
 
@@ -29,7 +30,7 @@ class Replacement(msgspec.Struct, frozen=True):
 def retained_user_messages(history: Sequence[Entry], budget: int = RETAINED_USER_TOKENS) -> list[tuple[Item, str]]:
     """What people typed, newest first until the budget (tokens) is used, in order; each with its address.
 
-    The message that does not fit is kept in three parts: its head, a marker, its tail. Images are left out.
+    The message that does not fit is kept in three parts: its head, a marker, its tail. Media become a short text.
     """
     kept: list[tuple[Item, str]] = []
     remaining = budget
@@ -65,16 +66,18 @@ def cut_in_three(text: str, tokens: int) -> list[str]:
 
 
 def _text_only(item: Item) -> Item:
-    """The message without its images and the labels around them; what text is left becomes one part."""
+    """The message with a short text in place of each medium; the labels around images go with them (case S10)."""
     parts = item.get("content")
     if not is_list(parts) or all(is_object(p) and p.get("type") == "input_text" for p in parts):
         return item
-    texts = [
-        str(part["text"])
-        for part in parts
-        if is_object(part) and isinstance(part.get("text"), str) and not _is_image_label(part["text"])
-    ]
-    return _with_parts(item, ["".join(texts)])
+    texts: list[str] = []
+    for part in filter(is_object, parts):
+        text = part.get("text")
+        if not isinstance(text, str):
+            texts.append(LEFT_OUT.format(str(part.get("type")).removeprefix("input_")))
+        elif not _is_image_label(text):
+            texts.append(text)
+    return _with_parts(item, texts)
 
 
 def _is_image_label(text: str) -> bool:
