@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +79,17 @@ def timed(command: list[str]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
+# A process's peak is at least that of its parent when it started: so a small one starts it.
+PEAK = """
+import os, sys
+quiet = os.open(os.devnull, os.O_RDWR)
+moves = [(os.POSIX_SPAWN_DUP2, quiet, number) for number in (0, 1, 2)]
+_, status, used = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=moves), 0)
+assert status == 0
+print(used.ru_maxrss)
+"""
+
+
 class Arrivals:
     """A script that notes when each request comes. It answers with `calls` calls, then with a text.
 
@@ -116,8 +127,7 @@ class Arrivals:
         """Peak resident memory of one process and its children, in MiB."""
         start = peer.turn(self.server.url, folder)
         self._arrivals, self._known = [], None
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(start.words, env=start.environ, stdin=quiet, stdout=quiet, stderr=quiet)
-        _, status, used = os.wait4(process.pid, 0)
-        assert status == 0
-        return used.ru_maxrss / 1024
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", PEAK, *start.words], env=start.environ, check=True, capture_output=True
+        )
+        return int(done.stdout) / 1024

@@ -9,6 +9,10 @@ class RefoldError(Exception):
     """What every refold exception is; its text is one line that names the thing and the number."""
 
 
+class UnusableItem(RefoldError, ValueError):
+    """What was given cannot be kept as JSON; nothing of it was written."""
+
+
 # --- the model or its provider must answer better -------------------------------------------------
 
 

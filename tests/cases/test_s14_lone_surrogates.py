@@ -15,7 +15,7 @@ from refold.core.jsonio import load
 from refold.core.lines import decode, encode
 from refold.core.profile import Profile, Provider
 from refold.core.prompt import Prompt, prompt_from
-from refold.core.records import ItemRecorded
+from refold.core.records import ItemRecorded, well_formed
 from refold.core.thread import Thread, same_state
 from refold.core.wire import Identity, Wire
 from refold.rollout import read_lines
@@ -61,7 +61,7 @@ def test_both_requests_hold_the_replaced_text(from_file: bool) -> None:
 
 
 def test_a_new_line_is_strict_utf8_and_says_what_the_view_says() -> None:
-    raw, _, _ = encode(ItemRecorded(BROKEN), thread_id="T", turn_id=None, timestamp="", ordinal=None)
+    raw, _, _ = encode(well_formed(ItemRecorded(BROKEN)), thread_id="T", turn_id=None, timestamp="", ordinal=None)
     assert raw.decode("utf-8", "strict")
     line = decode(raw, 1)
     assert line is not None

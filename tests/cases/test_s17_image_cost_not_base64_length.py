@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from refold.core.items import Item
-from refold.core.tokens import INLINE_IMAGE, measure
+from refold.core.media import INLINE_IMAGE
+from refold.core.tokens import measure
 
 CASE = Path(__file__).parent.parent / "data" / "cases" / "S17-image-cost-not-base64-length"
 SHORT, LONG, ODD_CASE, PDF, ADDRESS, OUTPUT = (

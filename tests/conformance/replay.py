@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
@@ -172,7 +173,16 @@ class Player:
             )
         self.thread = self.thread if verb == "fork" else session.id
         async with session:
-            await ENDINGS[end](session, _said(run))
+            await ENDINGS[end](session, _said(run), **self._images(run))
+
+    def _images(self, run: dict[str, Any]) -> dict[str, Any]:
+        """The images of a run, each made anew where it stood."""
+        words, sent = run["args"], [item for exchange in run["exchanges"] for item in exchange["input"]]
+        names = [words[index + 1] for index, word in enumerate(words) if word == "-i"]
+        parts = [p for item in sent for p in item.get("content") or [] if isinstance(p, dict) and "image_url" in p]
+        for name, part in zip(names, parts, strict=False):
+            Path(name).write_bytes(base64.b64decode(part["image_url"].partition(",")[2]))
+        return {"images": names} if names else {}
 
     def _newest(self) -> str:
         return max(self.home.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns).as_posix()
@@ -183,9 +193,9 @@ class Player:
         return self.server.provider(**retries)
 
 
-async def _to_its_end(session: Session, text: str) -> None:
+async def _to_its_end(session: Session, text: str, **more: Any) -> None:
     with contextlib.suppress(RefoldError):  # a turn that the recording lets fail
-        await session.send(text)
+        await session.send(text, **more)
 
 
 async def _until(session: Session, text: str, moment: type[Any]) -> None:

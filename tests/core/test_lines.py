@@ -29,6 +29,7 @@ from refold.core.records import (
     UsageCounted,
     Window,
     WorldObserved,
+    well_formed,
 )
 from refold.core.usage import Usage
 from refold.rollout import MemoryStore
@@ -250,9 +251,9 @@ def test_a_line_without_an_envelope_that_nobody_knows_is_kept_whole(line: dict[s
     assert record.payload == line
 
 
-def test_a_number_without_bounds_is_not_counted_with() -> None:
+def test_a_number_without_bounds_is_none() -> None:
     line = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": float("inf")}}
-    assert decoded(line) == LineKept("event_msg", line["payload"])
+    assert decoded(line) == RolledBack(0)
 
 
 def test_a_checkpoint_whose_own_facts_are_odd_still_counts() -> None:
@@ -348,12 +349,15 @@ def test_bytes_that_are_not_utf8_are_replaced_with_a_warning() -> None:
     assert line.warning == "bytes that are not UTF-8 were replaced"
 
 
-def test_half_a_surrogate_pair_is_replaced_on_the_way_in_and_on_the_way_out() -> None:
+def test_half_a_surrogate_pair_is_replaced_on_the_way_in_and_refused_on_the_way_out() -> None:
     line = decode(GOOD.replace(b"look", rb"l\ud83dk"), 1)
     assert line is not None
     assert line.record == ItemRecorded({**CALL, "name": "l\ufffdk"})
     assert line.warning == "half surrogate pairs were replaced"
-    assert read_back(ItemRecorded({**CALL, "name": "l\ud83dk"})).record == line.record
+    broken = ItemRecorded({**CALL, "name": "l\ud83dk"})
+    with pytest.raises(UnicodeEncodeError):
+        read_back(broken)
+    assert read_back(well_formed(broken)).record == line.record
 
 
 def test_a_file_with_ordinals_is_known_by_one_line() -> None:

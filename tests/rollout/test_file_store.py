@@ -16,7 +16,7 @@ import pytest
 
 import refold
 from refold.core.items import message
-from refold.core.records import ItemRecorded, Record, SessionStarted, TurnEnded, TurnStarted
+from refold.core.records import ItemRecorded, Record, SessionStarted, TurnEnded, TurnStarted, well_formed
 from refold.core.thread import Thread
 from refold.errors import RolloutError, RolloutLocked
 from refold.rollout import FileStore, Store, read_lines
@@ -430,7 +430,7 @@ def test_records_come_back_as_they_went_in(tmp_path):
         started(base_instructions="be brief", window_id="w1", forked_from="parent"),
         TurnStarted("turn", 1, 100),
         said("user", "Grüße, 你好 🙂 \u2028 \x7f"),
-        output("half a pair: \ud83d"),
+        well_formed(output("half a pair: \ud83d")),
         said("assistant", "hi"),
         TurnEnded(turn_id="turn", outcome="failed", error="no"),
     ]

@@ -79,16 +79,19 @@ def test_it_can_be_looked_at_and_go_on() -> None:
     assert collector.captured().tail == (before.tail + b"more")[-TAIL_BYTES:]
 
 
-@pytest.mark.parametrize("chunk", [100, 65_536])
-def test_memory_does_not_grow_with_the_stream(chunk: int) -> None:
-    data = b"x" * chunk
+@pytest.mark.parametrize(("stream", "chunk"), [(20_000_000, 100), (200_000_000, 50_000), (200_000_000, 1_000_000)])
+def test_memory_does_not_grow_with_the_stream(stream: int, chunk: int) -> None:
+    data = pattern(chunk)
     collector = Collector()
     tracemalloc.start()
     try:
-        for _ in range(20_000_000 // chunk):
+        for _ in range(stream // chunk):
             collector.feed(data)
+        captured = collector.captured()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert collector.total_bytes > 19_900_000
+    assert captured.total_bytes == stream // chunk * chunk
+    assert captured.omitted == captured.total_bytes - KEPT_BYTES
+    assert captured.lines == stream // chunk * data.count(b"\n")
     assert peak < 4 * KEPT_BYTES

@@ -12,7 +12,7 @@ import click
 
 from refold.cli.json_events import JsonView
 from refold.cli.live import LiveView
-from refold.cli.options import command_tools, folder, message_from, run_options, settings_from
+from refold.cli.options import command_tools, folder, image_option, message_from, run_options, settings_from
 from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
@@ -28,16 +28,23 @@ View = JsonView | LiveView
 
 @click.command()
 @click.argument("message")
+@image_option
 @run_options
 def run(
-    message: str, model: str | None, settings: tuple[str, ...], cwd: str | None, as_json: bool, allow_exec: bool
+    message: str,
+    images: tuple[str, ...],
+    model: str | None,
+    settings: tuple[str, ...],
+    cwd: str | None,
+    as_json: bool,
+    allow_exec: bool,
 ) -> int:
     """Start a session with MESSAGE (`-` reads it from standard input) and work until the answer is there."""
     home, config = settings_from(settings)
     text = message_from(message)
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.start(model=model, tools=tools, cwd=folder(cwd), config=config, home=home.path, approve=approve)
-    return _talk(session, text, as_json, notice)
+    return _talk(session, text, as_json, notice, images)
 
 
 @click.command()
@@ -45,12 +52,14 @@ def run(
 @click.argument("message", required=False)
 @click.option("--last", is_flag=True, help="The session that was written last.")
 @click.option("--in-place", is_flag=True, help="Go on in the very file, even outside refold's home.")
+@image_option
 @run_options
 def resume(
     reference: str | None,
     message: str | None,
     last: bool,
     in_place: bool,
+    images: tuple[str, ...],
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
@@ -83,7 +92,7 @@ def resume(
         in_place=in_place,
         approve=approve,
     )
-    return _talk(session, text, as_json, notice)
+    return _talk(session, text, as_json, notice, images)
 
 
 @click.command()
@@ -177,32 +186,38 @@ async def _compaction(session: Session, view: View) -> int:
 # --- talking -----------------------------------------------------------------------------------------------------
 
 
-def _talk(session: Session, text: str | None, as_json: bool, notice: str | None) -> int:
+def _talk(session: Session, text: str | None, as_json: bool, notice: str | None, images: tuple[str, ...] = ()) -> int:
     view: View = JsonView(session) if as_json else LiveView(session)
-    return asyncio.run(_conversation(session, text, view, notice))
+    return asyncio.run(_conversation(session, text, view, notice, images))
 
 
-async def _conversation(session: Session, text: str | None, view: View, notice: str | None) -> int:
-    """One turn with the text; without one, turns with a person at the terminal until they leave."""
+async def _conversation(
+    session: Session, text: str | None, view: View, notice: str | None, images: tuple[str, ...]
+) -> int:
+    """One turn with the text; without one, turns with a person at the terminal until they leave.
+
+    Images go with the first message.
+    """
     async with session:
         view.begin()
         if notice and isinstance(view, LiveView):  # a program that runs this one has read the manual
             view.show(Notice(notice))
         if text is not None:
-            return (await _turn(session, text, view))[0]
+            return (await _turn(session, text, view, images))[0]
         status, goes_on = 0, True
         while goes_on and (line := await asked("› ")) is not None:
             if line.strip():
-                status, goes_on = await _turn(session, line, view)
+                status, goes_on = await _turn(session, line, view, images)
+                images = ()
         return status
 
 
-async def _turn(session: Session, text: str, view: View) -> tuple[int, bool]:
+async def _turn(session: Session, text: str, view: View, images: tuple[str, ...] = ()) -> tuple[int, bool]:
     """One turn, shown: 0, or 1 when it did not come to its answer; and whether the conversation goes on."""
     outcome: str | None = None
     with Interrupts(session) as interrupts:
         try:
-            async for event in session.send(text):
+            async for event in session.send(text, images=images):
                 view.show(event)
                 if isinstance(event, TurnEnded):
                     outcome = event.outcome

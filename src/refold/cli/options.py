@@ -35,6 +35,13 @@ def run_options(function: F) -> F:
     return function
 
 
+def image_option(function: F) -> F:
+    """`-i FILE`, of the commands that a message can be given to."""
+    return click.option(
+        "-i", "--image", "images", metavar="FILE", multiple=True, help="Send an image with the message (repeatable)."
+    )(function)
+
+
 def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:
     """The home, and its config.toml with `-c` on top. Raises ConfigError."""
     home = Home.find()

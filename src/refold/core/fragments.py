@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from refold.core.items import PASSTHROUGH, Item, Role, message_texts
+from refold.core.items import PASSTHROUGH, Item, Part, Role, message_texts
 from refold.core.jsonio import is_list, is_object
 from refold.core.templates import template
 
@@ -23,6 +23,7 @@ REPLACES = "These AGENTS.md instructions replace all previously provided AGENTS.
 
 # Kinds under which a stored item names its parts (the real program's own words).
 KIND_TYPED = "user.text"
+KIND_IMAGE = "user.image"
 KIND_SUMMARY = "compaction.summary"
 KIND_PERMISSIONS = "permissions.instructions"
 KIND_AGENTS_MD = "agents_md.instructions"
@@ -77,14 +78,14 @@ def tagged(tag: str, body: str) -> str:
     return f"<{tag}>{body}</{tag}>"
 
 
-def stored_message(role: Role, parts: Sequence[tuple[str, str]], *, id: str, turn_id: str | None) -> Item:
-    """A message of (kind, text) parts as it is stored: it says itself where each part came from."""
+def stored_message(role: Role, parts: Sequence[tuple[str, str | Part]], *, id: str, turn_id: str | None) -> Item:
+    """A message of (kind, text or part) as it is stored: it says itself where each part came from."""
     about: dict[str, Any] = {} if turn_id is None else {"turn_id": turn_id}
     return {
         "type": "message",
         "id": id,
         "role": role,
-        "content": [{"type": "input_text", "text": text} for _, text in parts],
+        "content": [{"type": "input_text", "text": part} if isinstance(part, str) else part for _, part in parts],
         PASSTHROUGH: {**about, "content_item_kinds": [kind for kind, _ in parts]},
     }
 

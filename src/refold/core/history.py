@@ -11,8 +11,12 @@ import msgspec
 
 from refold.core.fragments import Origin, looks_like_context, looks_like_developer_context, origin_of, turn_of
 from refold.core.items import (
+    OUTPUT_TYPE_OF,
+    OUTPUT_TYPES,
     Item,
     answers,
+    as_part,
+    as_text,
     message_text,
     message_texts,
 )
@@ -70,12 +74,16 @@ def last_assistant_text(items: Sequence[Item]) -> str:
 
 
 def cut_output(item: Item, budget: Budget) -> Item:
-    """A tool output within a budget (bytes or tokens): text is cut in its middle, parts as spec §2.5 says."""
+    """A tool output within a budget (bytes or tokens): text is cut in its middle, parts as spec §2.5 says.
+
+    An output of another shape counts as its JSON text, and stays as it is within the budget.
+    """
     if item.get("type") not in ("function_call_output", "custom_tool_call_output"):
         return item
     output = item.get("output")
-    cut = cut_parts(output, budget) if is_list(output) else cut_middle(str(output or ""), budget)
-    return item if cut == output else {**item, "output": cut}
+    whole = [as_part(part, item) for part in output] if is_list(output) else as_text(output)
+    cut = cut_middle(whole, budget) if isinstance(whole, str) else cut_parts(whole, budget)
+    return item if cut == whole else {**item, "output": cut}
 
 
 def drop_oldest(entries: Sequence[Entry]) -> list[Entry]:
@@ -83,7 +91,8 @@ def drop_oldest(entries: Sequence[Entry]) -> list[Entry]:
     if not entries:
         return []
     first, rest = entries[0].item, list(entries[1:])
-    for index, other in enumerate(rest):
+    paired = first.get("type") in OUTPUT_TYPE_OF or first.get("type") in OUTPUT_TYPES
+    for index, other in enumerate(rest if paired else ()):
         if answers(other.item, first) or answers(first, other.item):
             del rest[index]
             break

@@ -71,6 +71,9 @@ BODY_KEYS: dict[str, str] = {
     "custom_tool_call_output": "output",
 }
 
+# call type -> the key of what it asks for, a text
+ASKED_KEYS: dict[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
+
 # What enters history; everything else is kept in the log only (spec §3.1).
 HISTORY_TYPES = frozenset(
     {
@@ -234,11 +237,12 @@ def spelled(item: Item, *, with_metadata: bool = False) -> Item:
     if "id" in item and not _is_sendable_id(item["id"]):
         dropped.append("id")
     kind = item.get("type")
-    if kind == "function_call" and not isinstance(item.get("arguments", ""), str):
-        changed["arguments"] = dump(item["arguments"]).decode()
+    asked = ASKED_KEYS.get(kind) if isinstance(kind, str) else None
+    if asked is not None and not isinstance(item.get(asked), str):
+        changed[asked] = dump(item[asked]).decode() if asked in item else ""
     key = BODY_KEYS.get(kind) if isinstance(kind, str) else None
     if key is not None and not _is_body(body := item.get(key)):
-        changed[key] = [_as_part(part, item) for part in body] if is_list(body) else _as_text(body)
+        changed[key] = [as_part(part, item) for part in body] if is_list(body) else as_text(body)
     about = item.get(PASSTHROUGH)
     if with_metadata and is_object(about) and "content_item_metadata" in about:
         changed[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
@@ -277,15 +281,18 @@ def _is_body(body: Any) -> bool:
     return all(map(is_object, body))
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A text as it is; of anything else its JSON text, of null none."""
+    if isinstance(value, str):
+        return value
     return "" if value is None else dump(value).decode()
 
 
-def _as_part(part: Any, item: Item) -> Any:
+def as_part(part: Any, item: Item) -> Part:
+    """A part as it is; of anything else in a list of parts, a text part."""
     if is_object(part):
         return part
-    kind = "output_text" if item.get("role") == "assistant" else "input_text"
-    return {"type": kind, "text": part if isinstance(part, str) else _as_text(part)}
+    return {"type": "output_text" if item.get("role") == "assistant" else "input_text", "text": as_text(part)}
 
 
 def _is_sendable_id(value: Any) -> bool:

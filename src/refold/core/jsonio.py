@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
+from refold.errors import UnusableItem
+
 JSON: TypeAlias = dict[str, Any]  # one JSON object
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+MAX_DEPTH = 500  # levels of lists and objects; Python's own readers give up at about a thousand
+TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -26,11 +31,47 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 
 
 def dump(value: Any) -> bytes:
-    """Compact JSON in strict UTF-8, keys in their order; half a surrogate pair becomes U+FFFD."""
+    """Compact JSON in strict UTF-8, keys in their order; half a surrogate pair becomes U+FFFD.
+
+    Raises UnusableItem for what is nested far too deeply.
+    """
     try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        return _encode(without_lone_surrogates(value))
+        try:
+            return _encode(value)
+        except UnicodeEncodeError:
+            return _encode(without_lone_surrogates(value))
+    except RecursionError:
+        raise UnusableItem(TOO_DEEP) from None
+
+
+def dump_strict(value: Any) -> bytes:
+    """The same for a log, which must read back as what it was written from.
+
+    Raises UnicodeEncodeError for half a surrogate pair (`without_lone_surrogates` mends it), UnusableItem for what is
+    nested so deeply that a reader might not follow.
+    """
+    try:
+        raw = _encode(value)
+    except RecursionError:
+        raise UnusableItem(TOO_DEEP) from None
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise UnusableItem(TOO_DEEP)
+    return raw
+
+
+def _depth(value: Any) -> int:
+    level: list[Any] = [value]
+    depth = 0
+    while level:
+        depth += 1
+        inner: list[Any] = []
+        for part in level:
+            if is_object(part):
+                inner += part.values()
+            elif is_list(part):
+                inner += part
+        level = inner
+    return depth
 
 
 def load(raw: bytes) -> tuple[Any, str | None]:
@@ -54,9 +95,15 @@ def _load_forgiving(raw: bytes) -> tuple[Any, str | None]:
         text, warning = raw.decode(), None
     except UnicodeDecodeError:
         text, warning = raw.decode("utf-8", "replace"), "bytes that are not UTF-8 were replaced"
-    value = json.loads(text, strict=False)
+    value = json.loads(text, strict=False, parse_float=_finite, parse_constant=lambda _: None)
     clean = without_lone_surrogates(value)
     return clean, warning or ("half surrogate pairs were replaced" if clean is not value else None)
+
+
+def _finite(number: str) -> float | None:
+    """JSON knows no infinity: a number beyond all bounds is null, as it will be in the log."""
+    value = float(number)
+    return value if math.isfinite(value) else None
 
 
 def without_lone_surrogates(value: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from refold.core.fragments import origin_of
-from refold.core.items import HISTORY_TYPES, Item, message_text
-from refold.core.jsonio import dump, is_list, is_object, load
+from refold.core.items import HISTORY_TYPES, Item, message_text, message_texts
+from refold.core.jsonio import dump_strict, is_list, is_object, load
 from refold.core.records import (
     JSON,
     Compacted,
@@ -40,7 +40,7 @@ def encode(
 ) -> tuple[bytes, int, int]:
     """The record's line(s) as bytes, the place of the record's own line among them, and how many lines there are.
 
-    `ordinal` is the first line's; None for a file that has no ordinals.
+    `ordinal` is the first line's; None for a file that has no ordinals. Raises what `dump_strict` raises.
     """
     bodies, own = _bodies(record, thread_id, turn_id)
     lines: list[bytes] = []
@@ -51,10 +51,11 @@ def encode(
         line["type"], line["payload"] = kind, payload
         if metadata is not None:
             line["metadata"] = metadata
-        lines.append(dump(line) + b"\n")
+        lines.append(dump_strict(line) + b"\n")
     return b"".join(lines), own, len(lines)
 
 
+_IMAGE_PATH = re.compile(r'<image name=\[Image #\d+\] path="(.*)">')
 _Body = tuple[str, Any, JSON | None]
 
 
@@ -129,9 +130,17 @@ def _mirror(item: Item) -> JSON | None:
         content = [{"type": "Text", "text": message_text(item)}]
         return {"type": "AgentMessage", "id": item.get("id"), "content": content}
     if item.get("role") == "user" and origin_of(item) == "typed":
-        said: JSON = {"type": "text", "text": message_text(item), "text_elements": []}
-        return {"type": "UserMessage", "id": item.get("id"), "content": [said]}
+        return {"type": "UserMessage", "id": item.get("id"), "content": _said(item)}
     return None
+
+
+def _said(item: Item) -> list[JSON]:
+    """What was said, for views: a local image by its path, the rest of the text."""
+    texts = message_texts(item)
+    images: list[JSON] = [{"type": "local_image", "path": m[1]} for m in map(_IMAGE_PATH.fullmatch, texts) if m]
+    if images:
+        texts = [text for text in texts if not _IMAGE_PATH.fullmatch(text) and text != "</image>"]
+    return [*images, {"type": "text", "text": "".join(texts), "text_elements": []}]
 
 
 def _meta_payload(record: SessionStarted) -> JSON:

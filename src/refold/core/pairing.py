@@ -23,6 +23,7 @@ OMITTED_MEDIA = {
     "input_image": ("image", "image content omitted because you do not support image input"),
     "input_audio": ("audio", "audio content omitted because you do not support audio input"),
 }
+MEDIA = tuple(OMITTED_MEDIA)
 
 _Key = tuple[str, str]  # an output's type and its call id
 
@@ -48,6 +49,7 @@ class View:
         self.entries: list[Entry] = []  # without outputs for the calls that still wait
         self.oddities: list[Oddity] = []
         self._notes = {kind: note for kind, (modality, note) in OMITTED_MEDIA.items() if modality not in modalities}
+        self._ids: set[str] = set()
         self._uses: dict[str, int] = {}  # call id → calls that had it
         self._waiting: dict[_Key, list[Entry]] = {}
         self._given_up: dict[_Key, list[Entry]] = {}
@@ -100,10 +102,10 @@ class View:
         call_id, kind = e.item["call_id"], OUTPUT_TYPE_OF[e.item["type"]]
         uses = self._uses[call_id] = self._uses.get(call_id, 0) + 1
         if uses > 1:
-            again = f"call_{uuid.uuid5(SYNTHETIC_NAMESPACE, f'{call_id}:{uses}').hex}"
+            again = self._free_id(call_id, uses)
             self.oddities.append(Oddity(e.address, call_id, f"its id was used before: sent as {again}"))
             e = _with_call_id(e, again)
-        self._append(e)
+        e = self._add(e)
         key = (kind, call_id)
         early = _pop_first(self._early, key)
         if early is None:
@@ -111,6 +113,15 @@ class View:
         else:
             self.oddities.append(Oddity(early.address, call_id, "an output before its call: sent behind it"))
             self._append_output(early, e)
+
+    def _free_id(self, call_id: str, uses: int) -> str:
+        """An id for the n-th call of one id; what was sent may be recorded again, so it may be taken."""
+        again = call_id
+        while again in self._uses:
+            again = f"call_{uuid.uuid5(SYNTHETIC_NAMESPACE, f'{call_id}:{uses}').hex}"
+            uses += 1
+        self._uses[again] = 1
+        return again
 
     def _give_up(self) -> None:
         """No output will come for what still waits: a user went on. (Should one come, it counts.)"""
@@ -153,10 +164,19 @@ class View:
         self._append(e if e.item.get("call_id") == call.item["call_id"] else _with_call_id(e, call.item["call_id"]))
 
     def _append(self, e: Entry) -> None:
-        if self._notes:
+        if self._notes and _holds(e.item, self._notes):
             e = _without_media(e, self._notes)
+        self._add(e)
+
+    def _add(self, e: Entry) -> Entry:
+        item_id = e.item.get("id")
+        if isinstance(item_id, str):
+            if item_id in self._ids:  # providers refuse the second item of one id
+                e = entry({key: value for key, value in e.item.items() if key != "id"}, e.address, e.turn_id)
+            self._ids.add(item_id)
         self.entries.append(e)
         self.tokens += e.tokens
+        return e
 
 
 def view_of(entries: Iterable[Entry], modalities: Sequence[str]) -> View:
@@ -205,18 +225,27 @@ def _aborted_output(call: Item) -> Item:
 # --- media ---------------------------------------------------------------------------------------------------
 
 
+def _holds(item: Item, notes: dict[str, str]) -> bool:
+    """Whether an item holds a medium that these notes are about; asked of every entry, so it is quick to say no."""
+    for key in ("content", "output"):
+        parts = item.get(key)
+        if is_list(parts):
+            for part in parts:
+                if is_object(part) and part.get("type") in MEDIA and part["type"] in notes:
+                    return True
+    return item.get("type") == "image_generation_call" and "input_image" in notes and bool(item.get("result"))
+
+
 def _without_media(e: Entry, notes: dict[str, str]) -> Entry:
     """The entry with a short text in place of each medium that the model cannot take."""
     changed: Item = {}
     for key in ("content", "output"):
         parts = e.item.get(key)
         if is_list(parts):
-            told = [_without_medium(part, notes) for part in parts]
-            if any(new is not old for new, old in zip(told, parts, strict=True)):
-                changed[key] = told
-    if e.item.get("type") == "image_generation_call" and "input_image" in notes and e.item.get("result"):
+            changed[key] = [_without_medium(part, notes) for part in parts]
+    if e.item.get("type") == "image_generation_call":
         changed["result"] = ""
-    return entry({**e.item, **changed}, e.address, e.turn_id) if changed else e
+    return entry({**e.item, **changed}, e.address, e.turn_id)
 
 
 def _without_medium(part: Any, notes: dict[str, str]) -> Any:

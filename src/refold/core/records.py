@@ -5,13 +5,14 @@ Rule 1: only these change a Thread. Rule 2: what this version does not know is k
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from refold.core.items import Item
-from refold.core.jsonio import JSON
+from refold.core.jsonio import JSON, TOO_DEEP, without_lone_surrogates
 from refold.core.usage import Usage
+from refold.errors import UnusableItem
 
 Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
 Phase: TypeAlias = Literal["pre_turn", "mid_turn", "standalone_turn"]
@@ -166,6 +167,25 @@ Record: TypeAlias = (
     | LineKept
     | LineDamaged
 )
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def well_formed(record: _R) -> _R:
+    """The record with half surrogate pairs as U+FFFD: as its line will be read. Raises UnusableItem."""
+    try:
+        fields = {name: _mended(getattr(record, name)) for name in record.__struct_fields__}
+    except RecursionError:
+        raise UnusableItem(TOO_DEEP) from None
+    return msgspec.structs.replace(record, **fields)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, tuple):
+        parts = cast("tuple[Any, ...]", value)
+        return tuple(map(without_lone_surrogates, parts))
+    return without_lone_surrogates(value)
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold.core.compaction.replacement import rebuild_from_summary
+from refold.core.guess import guess_item, guess_text
 from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
 from refold.core.items import enters_history
 from refold.core.jsonio import without_lone_surrogates
@@ -55,6 +56,7 @@ class Thread:
         self.compactions = 0
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
+        self._guessed: tuple[list[Entry], int, int] | None = None  # a history, how far it is guessed, and at what
 
     @property
     def id(self) -> str:
@@ -63,6 +65,15 @@ class Thread:
     @property
     def base_instructions(self) -> str | None:
         return self.meta.base_instructions if self.meta else None
+
+    def guessed_tokens(self) -> int:
+        """About the tokens of the context, by what its texts look like; costs what is new since the last time."""
+        if self._guessed is None or self._guessed[0] is not self.history or self._guessed[1] > len(self.history):
+            self._guessed = (self.history, 0, guess_text(self.base_instructions or ""))
+        _, count, tokens = self._guessed
+        tokens += sum(guess_item(entry.item) for entry in self.history[count:])
+        self._guessed = (self.history, len(self.history), tokens)
+        return tokens
 
     @classmethod
     def replay(cls, lines: Iterable[Line]) -> Thread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +9,10 @@ import msgspec
 
 from refold.core.items import Item, Part
 from refold.core.jsonio import is_list, is_object
+from refold.core.media import IMAGE_BYTES, audio_bytes, image_bytes
 from refold.core.truncate import tokens_for
 
-IMAGE_BYTES = 7_373  # what one image costs, as bytes of text; its base64 length says nothing
 BLOB_DIVISOR = 3  # encrypted content: a third of its length counts as bytes, so ceil(len / 12) tokens
-INLINE_IMAGE = re.compile(r"data:image/[^,]*;base64,", re.IGNORECASE)
 
 
 class Sizes(msgspec.Struct, frozen=True, gc=False):
@@ -93,9 +91,10 @@ def _measure_part(part: Part) -> Sizes:
         return Sizes(text=_bytes(part["text"]))
     match part.get("type"):
         case "input_image":
-            url = str(part.get("image_url") or "")
-            head = INLINE_IMAGE.match(url[:256])
-            return Sizes(image=IMAGE_BYTES, text=head.end()) if head else Sizes(text=_bytes(url))
+            inline = image_bytes(part)
+            return Sizes(text=_lengths(part, "image_url")) if inline is None else Sizes(image=inline[0], text=inline[1])
+        case "input_audio" if (size := audio_bytes(part)) is not None:
+            return Sizes(text=size)
         case "encrypted_content":
             return Sizes(text=-(-_lengths(part, "encrypted_content") * 9 // 16))
         case _:

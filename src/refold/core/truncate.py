@@ -13,6 +13,7 @@ from refold.core.items import Part
 BYTES_PER_TOKEN = 4  # the approximation that every limit of the protocol is stated in
 RECORDING_PERCENT = 120  # room for the header and the marker, so that recording does not cut a cut text again
 DEFAULT_OUTPUT_TOKENS = 10_000  # what a call gets that does not say `max_output_tokens`
+PIECE = 16_384  # characters that are encoded at once to count bytes: small enough for the processor's cache
 
 TEXT_TYPES = frozenset({"input_text", "output_text", "text"})
 AUDIO_TYPES = frozenset({"input_audio"})
@@ -87,16 +88,22 @@ def output_budget(policy: Budget, max_output_tokens: int | None) -> Budget:
 
 def well_formed(text: str) -> str:
     """The text with surrogate pairs joined and each lone surrogate as U+FFFD, so that it encodes as UTF-8."""
-    return _encoded(text)[0]
+    return _measured(text)[0]
 
 
-def _encoded(text: str) -> tuple[str, bytes]:
-    """The text in well-formed Unicode, and its UTF-8 bytes."""
+def _measured(text: str) -> tuple[str, int]:
+    """The text in well-formed Unicode, and its length in UTF-8: counted without a copy of the whole text."""
     try:
-        return text, text.encode()
+        return text, _byte_count(text)
     except UnicodeEncodeError:
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return text, text.encode()
+        return text, _byte_count(text)
+
+
+def _byte_count(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(len(text[start : start + PIECE].encode()) for start in range(0, len(text), PIECE))
 
 
 # --- one text ------------------------------------------------------------------------------------------
@@ -107,16 +114,18 @@ def cut_middle(text: str, budget: Budget) -> str:
 
     Whole characters only; the kept ends are within the budget and the marker comes on top of it.
     """
-    text, raw = _encoded(text)
-    return text if len(raw) <= budget.bytes else _cut(text, raw, budget)
+    text, size = _measured(text)
+    return text if size <= budget.bytes else _cut(text, size, budget)
 
 
 def format_cut(text: str, budget: Budget) -> str:
     """Like `cut_middle`, under a header that tells the original tokens and lines when it was cut (spec §2.3)."""
-    text, raw = _encoded(text)
-    if len(raw) <= budget.bytes:
-        return text
-    return _warning(len(raw), f"Total output lines: {_line_count(text)}") + _cut(text, raw, budget)
+    text, size = _measured(text)
+    return text if size <= budget.bytes else _headed_cut(text, size, budget)
+
+
+def _headed_cut(text: str, size: int, budget: Budget) -> str:
+    return _warning(size, f"Total output lines: {_line_count(text)}") + _cut(text, size, budget)
 
 
 def _warning(byte_count: int, second_line: str) -> str:
@@ -127,27 +136,25 @@ def _line_count(text: str) -> int:
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
-def _cut(text: str, raw: bytes, budget: Budget) -> str:
-    head, tail = _ends(raw, budget.bytes)
+def _cut(text: str, size: int, budget: Budget) -> str:
+    """The two ends of a text of `size` bytes, which is more than the budget; the tail's half has the odd byte."""
+    left = budget.bytes // 2
+    head, tail = _first(text, left), _last(text, budget.bytes - left)
     if budget.mode == "tokens":
         # Counted from the budget, not from what whole characters made of it: so does the real program.
-        return f"{head}…{tokens_for(len(raw) - budget.bytes)} tokens truncated…{tail}"
+        return f"{head}…{tokens_for(size - budget.bytes)} tokens truncated…{tail}"
     return f"{head}…{len(text) - len(head) - len(tail)} chars truncated…{tail}"
 
 
-def _ends(raw: bytes, keep: int) -> tuple[str, str]:
-    """The first and last characters that fit into half of `keep` bytes each; the tail has the odd byte."""
-    end = keep // 2
-    start = len(raw) - (keep - end)
-    while end > 0 and _inside_character(raw, end):
-        end -= 1
-    while start < len(raw) and _inside_character(raw, start):
-        start += 1
-    return raw[:end].decode(), raw[start:].decode()
+def _first(text: str, keep: int) -> str:
+    """The first whole characters that fit into `keep` bytes. No character is less than a byte, so few are encoded."""
+    return text[:keep].encode()[:keep].decode("utf-8", "ignore")
 
 
-def _inside_character(raw: bytes, index: int) -> bool:
-    return raw[index] & 0xC0 == 0x80
+def _last(text: str, keep: int) -> str:
+    """The last whole characters that fit into `keep` bytes."""
+    raw = text[max(0, len(text) - keep) :].encode()
+    return raw[max(0, len(raw) - keep) :].decode("utf-8", "ignore")
 
 
 # --- a list of parts ------------------------------------------------------------------------------------
@@ -169,7 +176,7 @@ def cut_parts(parts: Sequence[Part], budget: Budget) -> list[Part]:
                 omitted["text"] += 1
             else:
                 kept.append(part if text is part["text"] else {**part, "text": text})
-        elif part.get("type") in AUDIO_TYPES:
+        elif _is_of(part, AUDIO_TYPES):
             cost = _audio_cost(part, budget)
             if cost > remaining:
                 omitted["audio"] += 1
@@ -186,25 +193,31 @@ def format_cut_parts(parts: Sequence[Part], budget: Budget) -> list[Part]:
     """The parts, or one headed cut of all their text before the parts that are not text (spec §2.6)."""
     texts = (part["text"] for part in parts if _is_text(part))
     joined = "\n".join(dropwhile(lambda text: not text, texts))
-    shaped = format_cut(joined, budget)
-    if shaped == well_formed(joined):
+    joined, size = _measured(joined)
+    if size <= budget.bytes:
         return [{**part, "text": well_formed(part["text"])} if _is_text(part) else part for part in parts]
+    shaped = _headed_cut(joined, size, budget)
     return [{"type": "input_text", "text": shaped}, *(part for part in parts if not _is_text(part))]
 
 
 def _is_text(part: Part) -> bool:
-    return part.get("type") in TEXT_TYPES and isinstance(part.get("text"), str)
+    return _is_of(part, TEXT_TYPES) and isinstance(part.get("text"), str)
+
+
+def _is_of(part: Part, types: frozenset[str]) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in types
 
 
 def _fitted(text: str, remaining: Budget) -> tuple[str | None, int]:
     """What is kept of a text (None: nothing) and what that uses of the remaining budget."""
     if remaining.limit <= 0:
         return None, 0
-    text, raw = _encoded(text)
-    cost = tokens_for(len(raw)) if remaining.mode == "tokens" else len(raw)
+    text, size = _measured(text)
+    cost = tokens_for(size) if remaining.mode == "tokens" else size
     if cost <= remaining.limit:
         return text, cost
-    return _cut(text, raw, remaining), remaining.limit
+    return _cut(text, size, remaining), remaining.limit
 
 
 def _audio_cost(part: Part, budget: Budget) -> int:
@@ -243,12 +256,13 @@ def exec_output(
         f"Chunk ID: {chunk_id}\nWall time: {wall_seconds:.4f} seconds\nProcess {state}\n"
         f"Original token count: {tokens_for(captured.total_bytes)}\nOutput:\n{note}"
     )
-    text, raw = _encoded(captured.text())
+    text = captured.text()
+    size = _byte_count(text)
     allowed = recording_budget(policy)
     limit = output_budget(policy, max_output_tokens)
     while True:
-        shaped = header + _exec_body(text, raw, captured, limit)
-        excess = len(shaped.encode()) - allowed.bytes
+        shaped = header + _exec_body(text, size, captured, limit)
+        excess = _byte_count(shaped) - allowed.bytes
         if excess <= 0:
             return shaped
         if limit.limit <= 0:
@@ -258,8 +272,8 @@ def exec_output(
         limit = Budget(limit.mode, max(0, limit.limit - less))
 
 
-def _exec_body(text: str, raw: bytes, captured: Captured, limit: Budget) -> str:
-    if len(raw) <= limit.bytes:
+def _exec_body(text: str, size: int, captured: Captured, limit: Budget) -> str:
+    if size <= limit.bytes:
         return text
     second_line = captured.omission or f"Total output lines: {captured.lines}"
-    return _warning(captured.total_bytes, second_line) + _cut(text, raw, limit)
+    return _warning(captured.total_bytes, second_line) + _cut(text, size, limit)

@@ -21,13 +21,17 @@ class MemoryStore:
 
     def append(self, records: Sequence[Record], *, turn_id: str | None, timestamp: str) -> list[int]:
         ordinals: list[int] = []
+        pieces: list[bytes] = []
+        following = self._next
         for record in records:
             data, own, count = encode(
-                record, thread_id=self.thread_id, turn_id=turn_id, timestamp=timestamp, ordinal=self._next
+                record, thread_id=self.thread_id, turn_id=turn_id, timestamp=timestamp, ordinal=following
             )
-            self.raw.append(data)
-            ordinals.append(self._next + own)
-            self._next += count
+            pieces.append(data)
+            ordinals.append(following + own)
+            following += count
+        self.raw += pieces
+        self._next = following
         return ordinals
 
     def lines(self) -> Iterator[Line]:

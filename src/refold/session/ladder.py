@@ -11,12 +11,11 @@ from contextlib import aclosing
 import msgspec
 
 from refold.core.compaction import local
-from refold.core.compaction.due import Due
+from refold.core.compaction.due import Due, size_of
 from refold.core.compaction.replacement import assemble
-from refold.core.history import Entry, drop_oldest, entry
+from refold.core.history import Entry, drop_oldest
 from refold.core.items import Item
 from refold.core.records import JSON, CompactionAttempted
-from refold.core.tokens import estimate
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelUnavailable, ResponseIncomplete
@@ -55,14 +54,14 @@ async def compact(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wi
 
 
 async def _compacted(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wire) -> CompactionEnded:
-    thread, base = memory.thread, memory.thread.base_instructions
-    before = estimate((e.sizes for e in thread.history), base)
+    thread = memory.thread
+    before = size_of(thread, (e.item for e in thread.history))
     snapshot = list(thread.history)
     summary = await _summarise(memory, model, snapshot, wire)
     replacement = assemble(
         snapshot, fresh.context, summary.text, summary_id=memory.clock.item_id("msg"), turn_id=thread.open_turn
     )
-    after = estimate((entry(item, "").sizes for item in replacement.items), base)
+    after = size_of(thread, replacement.items)
     limit = memory.profile.compact_limit
     made_room = after < before if limit is None else after < limit
     if why.reason != "user_requested" and after > before + GROWTH_ALLOWED:

@@ -22,7 +22,7 @@ from refold.core.compaction.replacement import Replacement
 from refold.core.config import Config
 from refold.core.fragments import in_turn, stored_message
 from refold.core.history import cut_output
-from refold.core.items import ID_PREFIX, Item, enters_history, is_call, is_output, with_id
+from refold.core.items import ID_PREFIX, Item, Part, enters_history, is_call, is_output, with_id
 from refold.core.jsonio import dump, load
 from refold.core.pairing import view_of
 from refold.core.profile import Profile
@@ -37,6 +37,7 @@ from refold.core.records import (
     SettingsApplied,
     UsageCounted,
     WorldObserved,
+    well_formed,
 )
 from refold.core.thread import Thread
 from refold.core.truncate import recording_budget
@@ -131,6 +132,7 @@ class Memory:
             history_mode=HISTORY_MODE,
             payload={"cli_version": __version__},
         )
+        started = well_formed(started)
         memory._unwritten.append(started)
         memory.thread.apply(started, 0)
         return memory
@@ -160,12 +162,19 @@ class Memory:
     # --- facts in ----------------------------------------------------------------------------------------------
 
     def record(self, *records: Record) -> None:
-        """Append to the log, fold into the thread, tell whoever listens. Raises RolloutError with nothing changed."""
+        """Append to the log, fold into the thread, tell whoever listens.
+
+        Raises RolloutError or UnusableItem with nothing changed. Half surrogate pairs become U+FFFD.
+        """
         if self._closed:
             raise SessionClosed("the session is closed; resume it to go on")
         batch = [*self._unwritten, *records]
-        turn_id = self.thread.open_turn
-        ordinals = self.store.append(batch, turn_id=turn_id, timestamp=self.clock.timestamp())
+        turn_id, stamp = self.thread.open_turn, self.clock.timestamp()
+        try:
+            ordinals = self.store.append(batch, turn_id=turn_id, timestamp=stamp)
+        except UnicodeEncodeError:
+            batch = [well_formed(record) for record in batch]
+            ordinals = self.store.append(batch, turn_id=turn_id, timestamp=stamp)
         new = len(self._unwritten)
         self._unwritten = []
         for record, ordinal in zip(batch[new:], ordinals[new:], strict=True):
@@ -275,9 +284,9 @@ class Memory:
         self.record(UsageCounted(last, self.thread.total_usage, self.profile.usable_window))
         self.store.sync()
 
-    def stored(self, kind: str, text: str) -> Item:
-        """A user message of one part as it is stored."""
-        return stored_message("user", [(kind, text)], id=self.clock.item_id("msg"), turn_id=self.thread.open_turn)
+    def stored(self, parts: Sequence[tuple[str, str | Part]]) -> Item:
+        """A user message of (kind, text or part) as it is stored."""
+        return stored_message("user", parts, id=self.clock.item_id("msg"), turn_id=self.thread.open_turn)
 
 
 def _as_json(value: Any) -> Any:

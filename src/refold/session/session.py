@@ -29,6 +29,7 @@ from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Event, Notice
 from refold.session.feed import drain
 from refold.session.memory import Memory, read_thread
+from refold.session.said import said
 from refold.session.scope import Approve, Scope
 from refold.session.turn import Turned, run_compaction, run_turn
 from refold.tools import Tool, Toolbox
@@ -262,9 +263,12 @@ class Session:
     def busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def send(self, text: str) -> Turn:
-        """Begin a turn with what the user says. Raises SessionBusy while another one runs, SessionClosed outside."""
-        return Turn(self, self._begin(run_turn(self._scope, text)))
+    def send(self, text: str, *, images: Sequence[str | Path] = ()) -> Turn:
+        """Begin a turn with what the user says; `images` are files or URLs.
+
+        Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is no image.
+        """
+        return Turn(self, self._begin(run_turn(self._scope, said(text, images))))
 
     def steer(self, text: str) -> str:
         """Say something while the turn goes on; the model reads it at its next sampling (or in the next turn).

@@ -27,6 +27,7 @@ from refold.observe import observe
 from refold.session.events import CompactionEnded, Notice
 from refold.session.ladder import compact
 from refold.session.memory import Fresh
+from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
 from refold.tools import ToolResult
@@ -45,14 +46,14 @@ class Turned(msgspec.Struct, frozen=True):
 # --- the loop ------------------------------------------------------------------------------------------------------
 
 
-async def run_turn(scope: Scope, text: str) -> Turned:
+async def run_turn(scope: Scope, said: Parts) -> Turned:
     """One turn from the user's message to the answer. It always ends in a TurnEnded record, and never raises for
     what a model, tool, compaction or host did; only cancellation passes through, after the turn is settled."""
     memory = scope.memory
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
-        ended = Turned("completed", await _until_answered(scope, text))
+        ended = Turned("completed", await _until_answered(scope, said))
     except asyncio.CancelledError:
         _settle_calls(scope, "by user")
         _note_abort(scope)
@@ -65,7 +66,7 @@ async def run_turn(scope: Scope, text: str) -> Turned:
     return ended
 
 
-async def _until_answered(scope: Scope, text: str) -> str | None:
+async def _until_answered(scope: Scope, said: Parts) -> str | None:
     memory, inbox = scope.memory, scope.memory.thread.steers
     _say_if_model_changed(scope)
     world = observe(scope.surroundings, memory.clock.now())
@@ -75,7 +76,7 @@ async def _until_answered(scope: Scope, text: str) -> str | None:
     finally:  # also when there is no room: what the user said is never lost
         _tell_world(scope, world)
         _deliver(scope)
-        memory.record(ItemRecorded(memory.stored(KIND_TYPED, text)))
+        memory.record(ItemRecorded(memory.stored(said)))
     while True:
         _deliver(scope)
         try:
@@ -208,7 +209,7 @@ def _settle_calls(scope: Scope, by: str) -> None:
 def _note_abort(scope: Scope) -> None:
     """The model is told that the user interrupted it."""
     note = tagged("turn_aborted", "\n" + template("turn_aborted").strip() + "\n")
-    scope.memory.record(ItemRecorded(scope.memory.stored(KIND_TURN_ABORTED, note)))
+    scope.memory.record(ItemRecorded(scope.memory.stored([(KIND_TURN_ABORTED, note)])))
 
 
 def _end(scope: Scope, turn_id: str, began: float, ended: Turned) -> None:

@@ -26,6 +26,8 @@ def shown_text(item: Item) -> str:
         case "function_call_output" | "custom_tool_call_output":
             text = message_text(item)
             media = [str(part.get("type")) for part in content_parts(item) if "text" not in part]
+        case "image_generation_call":
+            text, media = str(item.get("revised_prompt") or ""), ["image"] if item.get("result") else []
         case "reasoning":
             text, media = _reasoning(item), []
         case "compaction" | "compaction_summary" | "context_compaction":

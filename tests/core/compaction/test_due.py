@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.core.compaction.due import Due, context_tokens, due
+from refold.core.guess import guess_item, guess_text
 from refold.core.items import Item, message
 from refold.core.profile import Profile
 from refold.core.records import Compacted, ItemRecorded, Record, Scope, SessionStarted, UsageCounted
 from refold.core.thread import Thread
+from refold.core.truncate import tokens_for
 from refold.core.usage import Usage
 
 DATA = Path(__file__).parents[2] / "data" / "oracle" / "compaction_decisions.json"
@@ -122,10 +126,27 @@ def test_after_a_compaction_what_came_since_is_added_to_the_estimate() -> None:
     assert context_tokens(later) == 8 + 100 + 100
 
 
-def test_without_any_usage_the_context_is_estimated() -> None:
-    thread = thread_of(message("user", ["x" * 400]), ANSWER)
-    assert context_tokens(thread) == 8 + 100 + 2
-    assert due(thread, Profile(slug="m", auto_compact_token_limit=110), "pre_turn")
+def test_without_any_usage_the_context_is_guessed() -> None:
+    thread = thread_of(message("user", ["so many words " * 100]), ANSWER)
+    guessed = guess_text(thread.base_instructions or "") + sum(guess_item(e.item) for e in thread.history)
+    assert context_tokens(thread) == guessed == thread.guessed_tokens()
+    assert due(thread, Profile(slug="m", auto_compact_token_limit=guessed), "pre_turn")
+    assert not due(thread, Profile(slug="m", auto_compact_token_limit=guessed + 1), "pre_turn")
+
+
+def test_what_is_guessed_grows_with_the_history_and_is_right_after_a_compaction() -> None:
+    thread = thread_of(message("user", ["so many words " * 100]))
+    first = thread.guessed_tokens()
+    thread.apply(ItemRecorded(ANSWER), 50)
+    assert thread.guessed_tokens() == first + guess_item(ANSWER)
+    thread.apply(Compacted(message="s", history=(ANSWER,)), 51)
+    assert thread.guessed_tokens() == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
+
+
+def test_base64_is_not_counted_at_a_third() -> None:
+    """The rule alone would let a context of base64 overflow before compaction is due."""
+    noise = base64.b64encode(b"".join(sha256(bytes([number])).digest() for number in range(200))).decode()
+    assert context_tokens(thread_of(message("user", [noise]))) > 2 * tokens_for(len(noise))
 
 
 def test_the_decision_tells_its_numbers() -> None:

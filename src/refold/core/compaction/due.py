@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from refold.core.items import is_model_generated
+from refold.core.guess import guess_item, guess_text
+from refold.core.items import Item, is_model_generated
 from refold.core.profile import Profile
 from refold.core.records import Phase, Reason, Scope
-from refold.core.tokens import estimate
+from refold.core.tokens import estimate, measure
 
 if TYPE_CHECKING:
     from refold.core.thread import Thread
@@ -27,10 +29,10 @@ class Due(msgspec.Struct, frozen=True):
 def context_tokens(thread: Thread) -> int:
     """Tokens in the context now: the newest response's total and the estimate of what came after it (spec §1.5).
 
-    Where no response has told any usage, all of it is estimated: a provider that never tells must not overflow.
+    Where no response has ever told any usage, all of it is guessed: a provider that never tells must not overflow.
     """
-    if thread.last_usage is None:
-        return estimate((entry.sizes for entry in thread.history), thread.base_instructions)
+    if thread.last_usage is None or not thread.total_usage.total_tokens:
+        return thread.guessed_tokens()
     if thread.counted is not None:  # an estimate, after a compaction: what it covers is known
         return thread.last_usage.total_tokens + sum(entry.tokens for entry in thread.history[thread.counted :])
     tail = 0
@@ -39,6 +41,13 @@ def context_tokens(thread: Thread) -> int:
             break
         tail += entry.tokens
     return thread.last_usage.total_tokens + tail
+
+
+def size_of(thread: Thread, items: Iterable[Item]) -> int:
+    """Tokens of the base instructions and these items in this thread, by the rule or guessed as its context is."""
+    if thread.total_usage.total_tokens:
+        return estimate(map(measure, items), thread.base_instructions)
+    return guess_text(thread.base_instructions or "") + sum(map(guess_item, items))
 
 
 def due(thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total") -> Due | None:

@@ -9,6 +9,7 @@ from refold.core.items import Item, user_message
 from refold.core.profile import Profile
 from refold.core.prompt import Prompt, prompt_from
 from refold.core.templates import template
+from refold.core.truncate import well_formed
 from refold.errors import CompactionFailed
 
 
@@ -28,7 +29,7 @@ def settle(output: Sequence[Item]) -> str:
 
     Raises CompactionFailed when the reply holds no text: an older answer must not pass for a summary.
     """
-    summary = last_assistant_text(output)
+    summary = well_formed(last_assistant_text(output))
     if not summary:
         kinds = ", ".join(str(item.get("type")) for item in output) or "nothing"
         raise CompactionFailed(f"the model answered the request for a summary with {kinds} instead of a text")
