@@ -11,7 +11,7 @@ HANGING := --max-worker-restart 2 -o faulthandler_timeout=120 -o faulthandler_ex
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench peers interop constraints clean set-up set-up-dev
+.PHONY: help demo test lint bench soak peers interop constraints clean set-up set-up-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -37,7 +37,11 @@ peers: set-up ## install whom the bench compares with: the real program (430 MB 
 	@$(VENV)/bin/python -c "from interop.real import install; print(install())"
 	@test -x .interop/libraries/bin/python || $(PYTHON) -m venv .interop/libraries
 	@.interop/libraries/bin/pip install $(PIP_QUIET) openai-agents langchain-core
+	@$(VENV)/bin/python -m pip install $(PIP_QUIET) -c constraints.txt -e ".[tokens]"
 	@echo "peers are installed in .interop"
+
+soak: set-up-dev ## random and mutated items through sessions for ten minutes: make soak ARGS="--seconds 60 --seed 1"
+	@$(VENV)/bin/python tests/soak/soak.py $(ARGS)
 
 interop: set-up ## let the real program (430 MB from npm) and refold go on with each other's sessions
 	@$(VENV)/bin/python -m interop.run

@@ -1,4 +1,4 @@
-"""Runs the benchmarks and prints their table; `--write` makes docs/performance.md of it."""
+"""Runs the benchmarks and prints their tables; `--write` makes docs/performance.md of them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import turns
-from bench.measure import TABLE, Row, peers
+from bench import core, estimate, turns
+from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
-BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
-    bench.__name__: bench
-    for bench in (
-        turns.start_up,
-        turns.first_request,
-        turns.iterations,
-        turns.long_history,
-        turns.resume,
-        turns.record,
-    )
-}
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-HEAD = """# Performance
+class Group(msgspec.Struct, frozen=True):
+    """Benches that share a table."""
 
-Made by `make bench ARGS=--write`: refold beside a bare agent loop (`bench/bare.py`: httpx2, a list, everything encoded
-anew for each request, nothing stored), the real program and the OpenAI Agents SDK (`bench/sdk.py`) where `make peers`
-put them, on the same scripted provider, in one run. The ratios count; the absolute numbers say more about the machine
-({machine}) and what else it was doing. Each number is the lowest of
-the rounds, in which the peers take turns. Budgets are those of the design.
+    title: str
+    table: str
+    benches: dict[str, Callable[[], Iterator[object]]]
+    notes: str
 
-"""
-NOTES = """
+
+TURNS = Group(
+    "Turns",
+    TABLE,
+    {
+        bench.__name__: bench
+        for bench in (
+            turns.start_up,
+            turns.first_request,
+            turns.iterations,
+            turns.long_history,
+            turns.resume,
+            turns.record,
+        )
+    },
+    """\
 - *start to first request*: from the start of the process to the arrival of its first request.
 - *iteration*: from the arrival of one request to the arrival of the next, inside one turn; refold also writes its log,
   limits outputs and knows the rules in force meanwhile. `nop` is a tool that does nothing; the real program has none
@@ -47,31 +51,75 @@ NOTES = """
   the budget, the row says how much is left.
 - *request to request at 10,000 items*: the same in a session with a 5 MB history.
 - *resume of 20,000 items*: refold and the real program read the same log; the others read one JSON list.
+""",
+)
+CORE = Group(
+    "Core",
+    core.TABLE,
+    core.BENCHES,
+    """\
+A ratio below 1 says that refold needs less. No two libraries do quite the same; `bench/core.py` says what each does.
+Cutting ASCII does not read what it throws away; other texts are counted at the speed of Python's own UTF-8 encoder.
+""",
+)
+ESTIMATES = Group(
+    "Estimates",
+    "\n".join(estimate.TABLE),
+    {"estimate": estimate.rows},
+    """\
+Against exact o200k counts, on texts that played no part in choosing the weights. The protocol's rule, bytes / 4, states
+limits; the guess decides when compaction is due where no provider has told any usage (docs/decisions/0013).
+""",
+)
+GROUPS = (TURNS, CORE, ESTIMATES)
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+HEAD = """# Performance
+
+Made by `make bench ARGS=--write`: refold beside a bare agent loop (`bench/bare.py`: httpx2, a list, everything encoded
+anew for each request, nothing stored), the real program, the OpenAI Agents SDK and LangChain, where `make peers` put
+them, on the same scripted provider, in one run. The ratios count; the absolute numbers say more about the machine
+({machine}) and what else it was doing. Each number is the lowest of the rounds, in which the
+peers take turns. Budgets are those of the design.
 """
 
 
 def main(words: list[str]) -> None:
     names = [word for word in words if word != "--write"]
-    unknown = [name for name in names if name not in BENCHES]
+    known = [name for group in GROUPS for name in group.benches]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"no bench named {unknown[0]}; there are: {', '.join(BENCHES)}")
+        sys.exit(f"no bench named {unknown[0]}; there are: {', '.join(known)}")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed refold is compiled, so the measured one must be
     compileall.compile_dir(str(Path(refold.__file__).parent), quiet=2)
     os.environ["HOME"] = tempfile.mkdtemp()  # a login shell must not read somebody's profile in every iteration
-    tempfile.tempdir = str(PLACE)  # the real program does not work from the system's temporary folder
     PLACE.mkdir(parents=True, exist_ok=True)
+    tempfile.tempdir = str(PLACE)  # the real program does not work from the system's temporary folder
     for peer in PEERS:
         if peer not in peers():
             print(f"{peer.name} is not installed (make peers)", file=sys.stderr)
-    print(TABLE)
-    rows: list[str] = []
-    for name in names or BENCHES:
-        for row in BENCHES[name]():
-            rows.append(str(row))
-            print(row, flush=True)
+    pages: list[str] = []
+    for group in GROUPS:
+        chosen = [name for name in group.benches if not names or name in names]
+        if group is ESTIMATES and chosen and find_spec("quicktok") is None:
+            print("no exact token counter is installed (make peers)", file=sys.stderr)
+            continue
+        if chosen:
+            pages.append(_measured(group, chosen))
     if "--write" in words:
         machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-        PAGE.write_text(HEAD.format(machine=machine) + TABLE + "\n" + "\n".join(rows) + "\n" + NOTES, encoding="utf-8")
+        PAGE.write_text("\n".join([HEAD.format(machine=machine), *pages]), encoding="utf-8")
+
+
+def _measured(group: Group, names: list[str]) -> str:
+    print(f"\n## {group.title}\n\n{group.table}")
+    rows: list[str] = []
+    for name in names:
+        for row in group.benches[name]():
+            rows.append(str(row))
+            print(row, flush=True)
+    table = "\n".join([group.table, *rows])
+    return f"## {group.title}\n\n{table}\n\n{group.notes}"
 
 
 if __name__ == "__main__":

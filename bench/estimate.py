@@ -421,10 +421,9 @@ def p95(guess: Callable[[str], int], of: list[Piece]) -> float:
     return errors[len(errors) * 95 // 100]
 
 
-def estimate() -> Iterator[str]:
+def rows() -> Iterator[str]:
     """The table, line by line: how far off both estimates are, over all of a kind and for single pieces."""
     count = exact_counter()
-    yield from TABLE
     for kind in KINDS:
         of = pieces(kind, count, held_out=True)
         if not of:
@@ -462,4 +461,4 @@ def weights() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*(weights() if sys.argv[1:] == ["weights"] else estimate()), sep="\n")
+    print(*(weights() if sys.argv[1:] == ["weights"] else (*TABLE, *rows())), sep="\n")

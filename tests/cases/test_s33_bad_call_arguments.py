@@ -39,6 +39,30 @@ def test_nothing_raises_on_the_file() -> None:
     assert context(Thread.replay(lines), PROFILE).unanswered == ("call_empty",)
 
 
+def test_the_view_lists_the_four_odd_calls_with_their_reason() -> None:
+    odd = {one.call_id: one.what for one in context(Thread.replay(read_lines(FILE)), PROFILE).odd}
+    assert set(odd) == {"call_bad", "call_arr", "call_empty", "call_obj"}
+    assert "not JSON" in odd["call_bad"]
+    assert odd["call_arr"] == "arguments are not a JSON object"
+    assert odd["call_empty"] == "arguments are empty"
+    assert odd["call_obj"] == "arguments are not a text"
+
+
+def test_a_strict_server_may_be_sent_empty_arguments_in_their_place() -> None:
+    provider = Provider(repair_call_arguments=True)
+    assert not Provider().repair_call_arguments, "it is off by default"
+    prompt = prompt_from(Thread.replay(read_lines(FILE)).history, PROFILE, base_instructions=None)
+    wire = Wire(provider, PROFILE)
+    sent = json.loads(wire.request(prompt, Identity(thread_id="T")).body())["input"]
+    assert {item["call_id"]: item["arguments"] for item in sent if item["type"] == "function_call"} == {
+        "call_bad": "{}",
+        "call_arr": "{}",
+        "call_empty": "{}",
+        "call_obj": '{"cmd":"cat a"}',
+    }
+    assert wire.repaired == ["call_bad", "call_arr", "call_empty"], "it says what it replaced"
+
+
 @pytest.mark.parametrize(
     ("call_id", "arguments"),
     [("call_bad", CUT_OFF), ("call_arr", '["cat","a"]'), ("call_empty", ""), ("call_obj", '{"cmd":"cat a"}')],
