@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -227,4 +228,6 @@ def test_a_long_history_is_a_few_blocks_and_a_loose_end() -> None:
     assert [part for part in whole.parts if len(part) >= BLOCK_BYTES] == [
         part for part in grown.parts if len(part) >= BLOCK_BYTES
     ], "blocks are joined once"
+    assert grown.sha256 == sha256(grown.body()).hexdigest()
+    assert whole.sha256 == sha256(whole.body()).hexdigest()
     assert grown.body() == Wire(OTHER, PROFILE).request(prompt(history), IDENTITY).body()

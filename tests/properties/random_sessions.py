@@ -239,7 +239,7 @@ class Watch(Clock):
 def frozen(thread: Thread) -> Thread:
     """The thread as it is now; records never change a value inside it, only its lists grow."""
     still = copy.copy(thread)
-    still.history, still.steers = list(thread.history), dict(thread.steers)
+    still.history, still.steers, still.known = list(thread.history), dict(thread.steers), set(thread.known)
     return still
 
 

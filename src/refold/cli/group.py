@@ -17,6 +17,7 @@ COMMANDS = {
     "sessions": ("refold.cli.look", "List the sessions, newest first."),
     "show": ("refold.cli.look", "Show what happened in a session, record by record."),
     "context": ("refold.cli.look", "Show what the next request holds, item by item, and how full the window is."),
+    "sent": ("refold.cli.sent", "Show every request that a session sent, byte for byte."),
     "demo": ("refold.cli.demo", "Play a whole session for real, with a scripted model."),
 }
 

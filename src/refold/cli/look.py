@@ -67,12 +67,12 @@ def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
     thread, separator, ordinal = reference.rpartition(":")
     if separator and ordinal.isdecimal() and not Path(reference).exists():
         reference, record = thread, int(ordinal)
-    path = _find(reference)
+    path = find(reference)
     if record is not None:
         line = find_line(path, record)
         if line is None:
             raise RolloutNotFound(f"{path.name} has no record {record}")
-        print(_escaped(line if as_json else _pretty(line)))
+        print(escaped(line if as_json else _pretty(line)))
         return 0
     story, problem = _read(path)
     for row in story.rows:
@@ -101,7 +101,7 @@ def context(
 ) -> int:
     """Show what the next request holds, item by item with tokens, and how full the context window is."""
     home, config = settings_from(settings)
-    path = _find(reference)
+    path = find(reference)
     thread = read_thread(path, headless=True)
     view = context_of(thread, profile_of(model_name(model, config, thread), config))
     added = _live_rows(thread, home, config, folder(cwd)) if live else []
@@ -129,7 +129,8 @@ def _read(path: Path) -> tuple[Transcript, RolloutError | None]:
     return story, problem
 
 
-def _find(reference: str) -> Path:
+def find(reference: str) -> Path:
+    """The file that an id, the beginning of one, or a path means. Raises RolloutNotFound."""
     catalogue: Catalogue = Home.find().catalogue()
     path, _ = catalogue.find(reference)
     return path
@@ -199,7 +200,7 @@ def _pretty(line: str) -> str:
         return line
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """The same JSON with every control character spelled out, so that a terminal shows it and does not obey it."""
     return "".join(f"\\u{ord(sign):04x}" if ord(sign) in CONTROL else sign for sign in text)
 

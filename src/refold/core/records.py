@@ -132,6 +132,27 @@ class CompactionAttempted(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str | None = None
 
 
+class Known(msgspec.Struct, frozen=True):
+    """What requests refer to by its hash, stored once in a log: tool schemas, how requests are spelled, other texts."""
+
+    hash: str  # the first 16 hex digits of the SHA-256 of its JSON text
+    value: Any
+
+
+class RequestSent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that goes out next: with what stands before this line it can be made again, byte for byte."""
+
+    kind: Literal["turn", "compaction"]
+    spelling: str  # hash of what is Known: provider and model, as far as they change a request
+    tools: str
+    sha256: str  # of the body
+    size: int  # bytes of the body
+    items: int
+    dropped: int = 0  # oldest items that were left out so that a request for a summary fits
+    handoff: str | None = None  # another handoff text than the protocol's
+    output_schema: str | None = None
+
+
 class EventKept(msgspec.Struct, frozen=True):
     """An event line that changes nothing: mirrors for the real program, progress, kinds this version does not know."""
 
@@ -163,6 +184,8 @@ Record: TypeAlias = (
     | RolledBack
     | SteerQueued
     | CompactionAttempted
+    | Known
+    | RequestSent
     | EventKept
     | LineKept
     | LineDamaged

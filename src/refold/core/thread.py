@@ -20,8 +20,10 @@ from refold.core.records import (
     Compacted,
     CompactionAttempted,
     ItemRecorded,
+    Known,
     Line,
     Record,
+    RequestSent,
     RolledBack,
     SessionStarted,
     SettingsApplied,
@@ -54,6 +56,8 @@ class Thread:
         self.open_turn: str | None = None
         self.turns = 0
         self.compactions = 0
+        self.known: set[str] = set()  # hashes of what the log holds for requests to refer to
+        self.sent = 0  # requests that went out
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
         self._guessed: tuple[list[Entry], int, int] | None = None  # a history, how far it is guessed, and at what
@@ -118,6 +122,10 @@ class Thread:
                 self.total_usage = self.total_usage + (usage or Usage())
             case SteerQueued(item_id=item_id, text=text):
                 self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
+            case Known(hash=digest):
+                self.known.add(digest)
+            case RequestSent():
+                self.sent += 1
             case RolledBack(turns=turns):
                 self.history = drop_user_turns(self.history, turns)
                 self._estimate()
@@ -197,4 +205,5 @@ def _state(thread: Thread) -> dict[str, Any]:
         "settings": thread.settings,
         "turn": (thread.open_turn, thread.turns, thread.compactions),
         "steers": thread.steers,
+        "sent": (thread.sent, thread.known),
     }

@@ -7,6 +7,8 @@ Rule 2: what is encoded is joined once: a request after k new entries costs k, n
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -25,14 +27,20 @@ BLOCK_BYTES = 64 * 1024  # encoded items are joined to blocks of about this size
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request, ready to send: the body is head + parts joined by commas + tail; headers are name → value.
 
-    A part is the JSON of one or several input items, joined by commas; `items` counts them.
+    A part is the JSON of one or several input items, joined by commas; `items` counts them; `sha256` is the body's.
+    The last of the items are `entries`, whose bytes are in `encoded`: for a connection that need not say again what it
+    has said. A request that no Wire made has no `identity` and no entries: it can only be sent whole.
     """
 
-    head: bytes
+    head: bytes  # ends with `"input":[`
     parts: tuple[bytes, ...]
-    tail: bytes
+    tail: bytes  # its last key is `client_metadata`
     items: int
+    sha256: str = ""
     headers: dict[str, str] = {}
+    identity: Identity | None = None
+    entries: tuple[Entry, ...] = ()
+    encoded: Mapping[Entry, bytes] = {}
 
     def body(self) -> bytes:
         """The whole JSON body."""
@@ -43,6 +51,39 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of the body."""
         return len(self.head) + sum(map(len, self.parts)) + max(0, len(self.parts) - 1) + len(self.tail)
 
+    @property
+    def base(self) -> tuple[bytes, ...]:
+        """The items before the entries (tools of a lite model, base instructions), one part each."""
+        return self.parts[: self.items - len(self.entries)]
+
+    def since(self, count: int) -> list[bytes]:
+        """The bytes of each entry from number `count` on."""
+        return [self.encoded[entry] for entry in self.entries[count:]]
+
+
+class Digest:
+    """The SHA-256 of bodies that grow at their end: what stands in blocks is hashed once. Mutable."""
+
+    def __init__(self) -> None:
+        self._start: bytes | None = None
+        self._blocks: list[bytes] = []
+        self._count = 0
+        self._state = sha256()
+
+    def of(self, start: bytes, blocks: list[bytes], loose: list[bytes], tail: bytes) -> str:
+        """Of start + blocks + loose parts, joined by commas where an item stands before, + tail."""
+        if start != self._start or blocks is not self._blocks or len(blocks) < self._count:
+            self._start, self._blocks, self._count, self._state = start, blocks, 0, sha256(start)
+        joined = not start.endswith(b"[")
+        for block in blocks[self._count :]:
+            self._state.update(b"," + block if joined or self._count else block)
+            self._count += 1
+        state = self._state.copy()
+        rest = b",".join(loose)
+        state.update(b"," + rest if rest and (joined or self._count) else rest)
+        state.update(tail)
+        return state.hexdigest()
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks: ids that a provider may use for caching and tracing."""
@@ -50,7 +91,39 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     turn_id: str | None = None
     window_number: int = 0
-    request_kind: str = "turn"  # "turn" or "compaction"
+    request_kind: str = "turn"  # or "compaction", or "prewarm": it only prepares the first turn
+
+
+PROVIDER_FIELDS = ("base_instructions_as", "developer_role", "send_item_ids", "repair_call_arguments")
+PROFILE_FIELDS = (
+    "slug",
+    "input_modalities",
+    "supports_parallel_tool_calls",
+    "reasoning_effort",
+    "verbosity",
+    "lite",
+)
+
+
+def spelling_of(provider: Provider, profile: Profile) -> dict[str, Any]:
+    """What of a provider and a model changes a request; see `wire_for`."""
+    return {
+        "openai": provider.is_openai,
+        "provider": {name: getattr(provider, name) for name in PROVIDER_FIELDS},
+        "model": {name: getattr(profile, name) for name in PROFILE_FIELDS},
+    }
+
+
+def wire_for(spelling: dict[str, Any]) -> Wire:
+    """A wire that spells as another one did. Raises ValueError for what is no such thing."""
+    name = "OpenAI" if spelling.get("openai") else "as sent"
+    provider = msgspec.convert({**spelling.get("provider", {}), "name": name}, Provider)
+    return Wire(provider, msgspec.convert(spelling.get("model", {}), Profile))
+
+
+def hash_of(value: Any) -> str:
+    """The name under which something is known in a log: 16 hex digits of the SHA-256 of its JSON text."""
+    return sha256(dump(value)).hexdigest()[:16]
 
 
 class Wire:
@@ -66,6 +139,11 @@ class Wire:
         self._blocks: list[bytes] = []
         self._loose: list[bytes] = []
         self._loose_size = 0
+        self._digest = Digest()
+        self._tools: tuple[dict[str, Any], ...] = ()
+        self._tools_hash = hash_of(())
+        self.spelling = spelling_of(provider, profile)
+        self.spelling_hash = hash_of(self.spelling)
 
     def request(self, prompt: Prompt, identity: Identity) -> Request:
         """The request for one sampling. Body keys stand in the real program's order."""
@@ -79,7 +157,24 @@ class Wire:
         parts = (*base, *self._blocks, *self._loose)
         items = len(base) + len(prompt.entries)
         headers = _headers(identity) | ({LITE_HEADER: "true"} if self.profile.lite else {})
-        return Request(head=head, parts=parts, tail=tail, items=items, headers=headers)
+        digest = self._digest.of(head + b",".join(base), self._blocks, self._loose, tail)
+        return Request(
+            head=head,
+            parts=parts,
+            tail=tail,
+            items=items,
+            sha256=digest,
+            headers=headers,
+            identity=identity,
+            entries=prompt.entries,
+            encoded=self._bytes,
+        )
+
+    def hash_of_tools(self, tools: tuple[dict[str, Any], ...]) -> str:
+        """The hash under which these schemas are known; found once for as long as they are the same."""
+        if tools != self._tools:
+            self._tools, self._tools_hash = tools, hash_of(tools)
+        return self._tools_hash
 
     @property
     def _as_key(self) -> bool:
@@ -154,11 +249,12 @@ class Wire:
             "include": ["reasoning.encrypted_content"],
             "prompt_cache_key": identity.thread_id,
             **({"text": text} if text else {}),
-            "client_metadata": _metadata(identity),
+            "client_metadata": client_metadata(identity),
         }
 
 
-def _metadata(identity: Identity) -> dict[str, str]:
+def client_metadata(identity: Identity) -> dict[str, str]:
+    """The body's `client_metadata`."""
     window = f"{identity.thread_id}:{identity.window_number}"
     turn = {"turn_id": identity.turn_id} if identity.turn_id else {}
     return {

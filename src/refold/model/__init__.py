@@ -1,12 +1,13 @@
 """EDGE, network: models. A Model takes a Request's bytes and gives back what the provider streams.
 
-Public names: Model (protocol), the model events, ResponsesModel (HTTP + SSE), ScriptedModel (no network).
+Public names: Model and HasSecondWay (protocols), the model events, ResponsesModel (HTTP + SSE, or a WebSocket),
+ScriptedModel (no network).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Completed",
+    "FellBack",
+    "HasSecondWay",
     "ItemDone",
     "ItemStarted",
     "Model",
@@ -73,7 +76,13 @@ class Completed(msgspec.Struct, frozen=True):
     end_turn: bool | None = None
 
 
-ModelEvent: TypeAlias = ResponseStarted | ItemStarted | TextDelta | ReasoningDelta | ItemDone | Completed
+class FellBack(msgspec.Struct, frozen=True):
+    """The provider is asked in its second way from now on; `text` is one line that a person should see."""
+
+    text: str
+
+
+ModelEvent: TypeAlias = ResponseStarted | ItemStarted | TextDelta | ReasoningDelta | ItemDone | Completed | FellBack
 
 
 class Model(Protocol):
@@ -99,6 +108,18 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """One session less uses it; with the last one its connections are closed. It can be used again."""
+        ...
+
+
+@runtime_checkable
+class HasSecondWay(Protocol):
+    """A Model that can reach its provider in a second way."""
+
+    def fall_back(self, thread_id: str) -> bool:
+        """Take the second way for this thread from now on: its first one's retries are used up.
+
+        False: there is none, it is taken already, or it would not help against the error of the last sample.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ from refold.core.compaction.due import Due, size_of
 from refold.core.compaction.replacement import assemble
 from refold.core.history import Entry, drop_oldest
 from refold.core.items import Item
+from refold.core.pairing import for_prompt
 from refold.core.records import JSON, CompactionAttempted
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
@@ -24,6 +25,7 @@ from refold.session.events import CompactionEnded, CompactionStarted, SamplingSt
 from refold.session.home import handoff_text
 from refold.session.memory import Fresh, Memory
 from refold.session.patience import Patience
+from refold.session.sent import record_sent
 
 METHOD = "local"
 GROWTH_ALLOWED = 1_000  # tokens: a tiny history may grow by the prefix and fresh context; more is not worth installing
@@ -79,12 +81,13 @@ async def _compacted(memory: Memory, model: Model, why: Due, fresh: Fresh, wire:
 
 async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: Wire) -> Summary:
     """Rungs: as it is → without the oldest item, again and again, while it does not fit → again after a wait."""
-    patience, entries = Patience(model.provider, memory.clock), snapshot
+    patience = Patience(model.provider, memory.clock)
+    entries = whole = for_prompt(snapshot, model.profile.input_modalities)
     while True:
-        dropped = len(snapshot) - len(entries)
+        dropped = len(whole) - len(entries)
         completed = Completed()
         try:
-            output, completed = await _ask(memory, model, wire, entries)
+            output, completed = await _ask(memory, model, wire, entries, dropped)
             text = local.settle(output)
         except ContextWindowExceeded as error:
             _failed(memory, dropped, str(error))
@@ -111,12 +114,12 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: 
             return Summary(text, response_id, dropped)
 
 
-async def _ask(memory: Memory, model: Model, wire: Wire, entries: list[Entry]) -> tuple[list[Item], Completed]:
+async def _ask(
+    memory: Memory, model: Model, wire: Wire, entries: list[Entry], dropped: int
+) -> tuple[list[Item], Completed]:
     """One request for a summary: the output items of the reply and its end."""
-    thread = memory.thread
-    prompt = local.request(
-        entries, model.profile, base_instructions=thread.base_instructions, handoff=handoff_text(memory.config)
-    )
+    thread, handoff = memory.thread, handoff_text(memory.config)
+    prompt = local.request(entries, model.profile, base_instructions=thread.base_instructions, handoff=handoff)
     identity = Identity(
         thread_id=thread.id,
         turn_id=thread.open_turn,
@@ -124,6 +127,7 @@ async def _ask(memory: Memory, model: Model, wire: Wire, entries: list[Entry]) -
         request_kind="compaction",
     )
     request = wire.request(prompt, identity)
+    record_sent(memory, wire, prompt, request, kind="compaction", dropped=dropped, handoff=handoff)
     memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
     output: list[Item] = []
     completed: Completed | None = None

@@ -27,6 +27,7 @@ from refold.session.events import (
 )
 from refold.session.patience import Patience
 from refold.session.scope import Running, Scope
+from refold.session.sent import record_sent
 from refold.tools import ToolContext, ToolResult
 
 DENIED = "The user did not allow this command to run."
@@ -124,6 +125,7 @@ async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     request = scope.wire.request(prompt, identity)
     while scope.wire.repaired:
         scope.memory.feed.publish(Notice(f"call {scope.wire.repaired.pop(0)}: its bad arguments are sent as {{}}"))
+    record_sent(scope.memory, scope.wire, prompt, request)
     scope.memory.feed.publish(SamplingStarted("turn", request.items, prompt.tokens, request.size))
     async with aclosing(scope.model.sample(request)) as events:
         async for event in events:

@@ -15,10 +15,12 @@ from refold.core.records import (
     CompactionAttempted,
     EventKept,
     ItemRecorded,
+    Known,
     Line,
     LineDamaged,
     LineKept,
     Record,
+    RequestSent,
     RolledBack,
     SessionStarted,
     SettingsApplied,
@@ -235,5 +237,10 @@ def _refold_record(payload: JSON) -> Record:
             return SteerQueued(str(payload["item_id"]), str(payload["text"]))
         case "compaction_attempted":
             return msgspec.convert({k: v for k, v in payload.items() if k != "kind"}, CompactionAttempted)
+        case "known":
+            return Known(str(payload["hash"]), payload["value"])
+        case "request_sent":
+            told = {key: value for key, value in payload.items() if key != "request"}
+            return msgspec.convert({**told, "kind": payload["request"]}, RequestSent)
         case _:
             return LineKept("refold", payload)

@@ -16,9 +16,11 @@ from refold.core.records import (
     CompactionAttempted,
     EventKept,
     ItemRecorded,
+    Known,
     LineDamaged,
     LineKept,
     Record,
+    RequestSent,
     RolledBack,
     SessionStarted,
     SettingsApplied,
@@ -71,6 +73,11 @@ def _bodies(record: Record, thread_id: str, turn_id: str | None) -> tuple[list[_
             return [("refold", {"kind": "steer_queued", "item_id": item_id, "text": text}, None)], 0
         case CompactionAttempted():
             return [("refold", {"kind": "compaction_attempted", **msgspec.to_builtins(record)}, None)], 0
+        case Known(hash=digest, value=value):
+            return [("refold", {"kind": "known", "hash": digest, "value": value}, None)], 0
+        case RequestSent():
+            told = {key: value for key, value in msgspec.to_builtins(record).items() if value}
+            return [("refold", {**told, "kind": "request_sent", "request": record.kind}, None)], 0
         case LineKept(type=kind, payload=payload):
             return [(kind, payload, None)], 0
         case LineDamaged(why=why):

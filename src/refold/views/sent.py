@@ -1,0 +1,118 @@
+"""Sent: every request of a session, made again from its log; its hash says whether it is the one that went out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from refold.core.compaction import local
+from refold.core.history import drop_oldest
+from refold.core.pairing import for_prompt
+from refold.core.prompt import Projection, Prompt
+from refold.core.records import Known, Line, RequestSent
+from refold.core.thread import Thread
+from refold.core.wire import Identity, Request, Wire, wire_for
+from refold.errors import RolloutCorrupt
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """One request: its number from 1, the address of its line, what was recorded, and what it is when made again."""
+
+    number: int
+    address: str
+    turn_id: str | None
+    model: str
+    recorded: RequestSent
+    request: Request
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it is byte for byte what went out."""
+        return self.request.sha256 == self.recorded.sha256
+
+
+def sent(lines: Iterable[Line]) -> Iterator[Sent]:
+    """Each request, in order. A log is folded as it was written, so a later rollback changes no earlier request.
+
+    Raises RolloutCorrupt when a request refers to something that the log does not hold.
+    """
+    maker = Maker()
+    for line in lines:
+        match line.record:
+            case Known(hash=digest, value=value):
+                maker.known[digest] = value
+            case RequestSent():
+                yield maker.made(line.record, line.ordinal)
+            case _:
+                pass
+        maker.thread.apply(line.record, line.ordinal)
+
+
+class Maker:
+    """Mutable: the thread as it was, what is known so far, and a wire and a projection for each way of spelling."""
+
+    def __init__(self) -> None:
+        self.thread = Thread()
+        self.known: dict[str, Any] = {}
+        self._ways: dict[str, tuple[Wire, Projection]] = {}
+
+    def made(self, recorded: RequestSent, ordinal: int) -> Sent:
+        thread = self.thread
+        wire, projection = self._way(recorded.spelling)
+        prompt = self._prompt(recorded, wire, projection)
+        identity = Identity(
+            thread_id=thread.id,
+            turn_id=thread.open_turn,
+            window_number=thread.window.number,
+            request_kind=recorded.kind,
+        )
+        return Sent(
+            number=thread.sent + 1,
+            address=f"{thread.id}:{ordinal}",
+            turn_id=thread.open_turn,
+            model=wire.profile.slug,
+            recorded=recorded,
+            request=wire.request(prompt, identity),
+        )
+
+    def _prompt(self, recorded: RequestSent, wire: Wire, projection: Projection) -> Prompt:
+        thread, base = self.thread, self.thread.base_instructions
+        if recorded.kind == "compaction":
+            entries = for_prompt(thread.history, wire.profile.input_modalities)
+            left = len(entries) - recorded.dropped
+            while len(entries) > left:
+                entries = drop_oldest(entries)
+            handoff = None if recorded.handoff is None else str(self._of(recorded.handoff))
+            return local.request(entries, wire.profile, base_instructions=base, handoff=handoff)
+        schema = None if recorded.output_schema is None else self._of(recorded.output_schema)
+        tools = self._of(recorded.tools)
+        return projection.prompt(thread.history, base_instructions=base, tools=tools, output_schema=schema)
+
+    def _way(self, spelling: str) -> tuple[Wire, Projection]:
+        way = self._ways.get(spelling)
+        if way is None:
+            try:
+                wire = wire_for(self._of(spelling))
+            except (msgspec.ValidationError, AttributeError, TypeError) as error:
+                raise RolloutCorrupt(f"how requests were spelled ({spelling}) cannot be read: {error}") from None
+            way = self._ways[spelling] = wire, Projection(wire.profile)
+        return way
+
+    def _of(self, digest: str) -> Any:
+        if digest not in self.known:
+            raise RolloutCorrupt(f"a request refers to {digest}, which is not in this log")
+        return self.known[digest]
+
+
+def common_prefix(one: bytes, other: bytes) -> int:
+    """How many bytes two bodies begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
