@@ -37,7 +37,8 @@ peers: set-up ## install whom the bench compares with: the real program (430 MB 
 	@$(VENV)/bin/python -c "from interop.real import install; print(install())"
 	@test -x .interop/libraries/bin/python || $(PYTHON) -m venv .interop/libraries
 	@.interop/libraries/bin/pip install $(PIP_QUIET) openai-agents langchain-core
-	@$(VENV)/bin/python -m pip install $(PIP_QUIET) -c constraints.txt -e ".[tokens]"
+	@if command -v uv >/dev/null; then uv pip install -q --python $(VENV)/bin/python -c constraints.txt -e ".[tokens]"; \
+	else $(VENV)/bin/python -m pip install $(PIP_QUIET) -c constraints.txt -e ".[tokens]"; fi
 	@echo "peers are installed in .interop"
 
 soak: set-up-dev ## random and mutated items through sessions for ten minutes: make soak ARGS="--seconds 60 --seed 1"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refold.core.items import argument_fault
 from refold.core.profile import Profile, Provider
 from refold.core.prompt import prompt_from
 from refold.core.thread import Thread
@@ -46,6 +47,13 @@ def test_the_view_lists_the_four_odd_calls_with_their_reason() -> None:
     assert odd["call_arr"] == "arguments are not a JSON object"
     assert odd["call_empty"] == "arguments are empty"
     assert odd["call_obj"] == "arguments are not a text"
+
+
+@pytest.mark.parametrize("arguments", ['{"a":NaN}', '{"a":"line\nend"}', '{"a":1}}', "[" * 3_000])
+def test_what_only_a_forgiving_reader_takes_is_odd_too(arguments: str) -> None:
+    fault = argument_fault({"type": "function_call", "arguments": arguments})
+    assert fault is not None
+    assert fault.startswith("arguments are not JSON")
 
 
 def test_a_strict_server_may_be_sent_empty_arguments_in_their_place() -> None:

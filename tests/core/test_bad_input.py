@@ -5,6 +5,7 @@ Each kind has one defined behaviour, whichever way it comes in; the record keeps
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -23,7 +24,9 @@ from refold.core.truncate import Budget, exec_output, recording_budget
 from refold.core.wire import Identity, Wire
 from refold.errors import RefoldError
 from refold.rollout import read_lines
+from refold.session import Session
 from refold.session.memory import Memory, read_thread
+from refold.testing import ScriptedModel
 from refold.tools.collector import Collector
 from refold.views.shown import clean, shown_text
 
@@ -458,3 +461,24 @@ def test_bad_items_at_once_leave_a_log_that_folds_to_what_is_live(tmp_path: Path
     memory = memory_of(tmp_path, {**CALL, "id": 5, "arguments": {"a": "\ud83d"}}, output("\x00\x1b[0m"), EDIT, CALL)
     assert len(sent(memory)) == 6
     assert same_state(Thread.replay(memory.store.lines()), memory.thread)
+
+
+def test_whatever_was_recorded_can_be_forked_and_compacted(tmp_path: Path) -> None:
+    """A checkpoint holds an item a few levels deeper than its own line does."""
+    memory = Memory.open(tmp_path, model=Profile(slug="m"))
+    deepest = 0
+    for levels in (400, 480, 485, 488, 490, 492, 495, 500):
+        try:
+            memory.add({"type": "web_search_call", "id": f"ws_{levels}", "action": nested(levels)})
+            deepest = levels
+        except RefoldError:
+            break
+    assert 480 <= deepest < 500
+    ended = asyncio.run(memory.make_room(ScriptedModel(["SUMMARY"]), force=True))
+    assert ended is not None
+    memory.add({"type": "web_search_call", "id": "ws_again", "action": nested(deepest)})
+    assert memory.path is not None
+    memory.close()
+    child = Session.fork(memory.path, model=ScriptedModel(["x"]), home=tmp_path)
+    assert child.memory.thread.history[-1].item["id"] == "ws_again"
+    child.memory.close()

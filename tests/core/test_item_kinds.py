@@ -192,7 +192,7 @@ KINDS: dict[str, Kind] = {
     ),
     "context compaction": Kind({"type": "context_compaction", "id": "cmp_1"}, True, True, 0, "0"),
     "additional tools": Kind(
-        {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}, True, False, -1, "tools"
+        {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}, True, False, 0, "tools"
     ),
     "compaction trigger": Kind({"type": "compaction_trigger"}, False, False, -1, "{}"),
     "configuration update": Kind(

@@ -193,3 +193,12 @@ def test_arguments_are_sent_as_text(arguments: Any, sent: str) -> None:
     call = {**CALL, "arguments": arguments}
     assert spelled(call) == {**CALL, "arguments": sent}
     assert list(spelled(call)) == list(CALL)
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 5])
+def test_a_type_that_is_no_text_is_no_call_and_no_output(kind: Any) -> None:
+    item = {"type": kind, "call_id": "c"}
+    assert not is_call(item)
+    assert not is_output(item)
+    assert not is_model_generated(item)
+    assert not enters_history(item)

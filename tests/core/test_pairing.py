@@ -128,10 +128,16 @@ def test_an_output_without_its_call_is_dropped(orphan: Item) -> None:
 
 
 def test_an_output_before_its_call_is_sent_behind_it() -> None:
-    view = view_of(entries(output("c"), USER, call("c")), ALL)
-    assert items(view.sendable()) == [USER, call("c"), output("c")]
+    view = view_of(entries(output("c"), ANSWER, call("c")), ALL)
+    assert items(view.sendable()) == [ANSWER, call("c"), output("c")]
     assert [(odd.address, odd.call_id) for odd in view.oddities] == [("T:0", "c")]
     assert view.orphans == []
+
+
+def test_an_output_of_an_earlier_turn_answers_no_later_call() -> None:
+    view = view_of(entries(output("c", "stale"), USER, call("c"), output("c", "real")), ALL)
+    assert items(view.sendable()) == [USER, call("c"), output("c", "real")]
+    assert [e.address for e in view.orphans] == ["T:0"]
 
 
 def test_a_call_is_given_up_when_the_user_goes_on_and_an_output_may_still_come() -> None:
@@ -157,6 +163,52 @@ def test_an_id_that_was_used_before_gets_another_that_stays_the_same() -> None:
     assert (sent[4]["call_id"], sent[4]["output"]) == (again, "r2")
     assert items(for_prompt(history, ALL)) == sent
     assert [e.item["call_id"] for e in history if "call_id" in e.item] == ["t:0"] * 4, "the history keeps its ids"
+
+
+def test_what_was_sent_may_be_recorded_again() -> None:
+    """A host adds the input of its prompt to a memory: call ids and item ids come a second time."""
+    history = entries(call("a", id="fc_1"), USER)
+    for _ in range(3):
+        sent = for_prompt(history, ALL)
+        history += entries(*items(sent))
+        again = items(for_prompt(history, ALL))
+        ids = [item["id"] for item in again if "id" in item]
+        assert len(ids) == len(set(ids))
+        assert len({item["call_id"] for item in again if is_call(item)}) == sum(map(is_call, again))
+
+
+def test_an_output_under_the_id_that_its_call_was_sent_under_answers_it() -> None:
+    history = entries(call("a"), output("a", "1"), call("a"))
+    (second,) = [item["call_id"] for item in items(for_prompt(history, ALL))[2:3]]
+    view = view_of([*history, *entries(output(second, "2"))], ALL)
+    assert [item.get("output") for item in items(view.sendable())] == [None, "1", None, "2"]
+    assert view.unanswered == []
+
+
+def test_an_output_of_another_kind_is_told_as_such() -> None:
+    view = view_of(entries(call("a"), output("a", kind="custom_tool_call_output")), ALL)
+    assert ["another kind" in odd.what for odd in view.oddities] == [True]
+
+
+def test_many_calls_that_nobody_answered_cost_no_more_than_many_that_were() -> None:
+    """Counted, not timed: how often an entry of the view is looked at."""
+    looks = 0
+
+    class Counted(list[Entry]):
+        def __getitem__(self, index: Any) -> Any:
+            nonlocal looks
+            looks += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
+            return super().__getitem__(index)
+
+    view = View(ALL)
+    view.entries = Counted()
+    for number in range(300):
+        for e in entries(call(f"c{number}"), USER):
+            view.take(e)
+    for number in range(300):
+        view.take(*entries(output(f"c{number}", "late")))
+    assert looks <= 300 * 6
+    assert len(view.sendable()) == 900
 
 
 def test_a_second_output_is_not_sent() -> None:
@@ -289,7 +341,7 @@ def test_read_in_pieces_or_at_once_the_view_is_the_same(
 
 def test_a_given_up_call_costs_nothing_more() -> None:
     view = view_of(entries(call("a"), USER), ALL)
-    before = view.sendable()
+    before = list(view.sendable())
     view.take(*entries(ANSWER))
-    assert view.sendable()[:3] == before[:3]
+    assert view.sendable()[:3] == before
     assert view.sendable() is view.entries, "nothing is copied"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from refold.core.fragments import origin_of
 from refold.core.items import PASSTHROUGH
 from refold.errors import ConfigError
+from refold.rollout.catalogue import Catalogue
 from refold.session import Session
 from refold.session.said import said
 from refold.testing import ScriptedModel
@@ -56,6 +58,27 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path, data: bytes | None,
     with pytest.raises(ConfigError, match=why) as caught:
         said("x", [path])
     assert str(path) in str(caught.value)
+
+
+def test_what_never_ends_is_no_image(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    for name in (pipe, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="is not a file"):
+            said("x", [name])
+
+
+def test_a_list_of_sessions_tells_what_was_typed_and_not_the_labels(tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    path.write_bytes(PNG)
+
+    async def play() -> None:
+        async with Session.start(model=ScriptedModel(["x"]), cwd=tmp_path, home=tmp_path / "home") as session:
+            await session.send("what is this?", images=[path, "https://e.invalid/q.png"])
+
+    asyncio.run(play())
+    (found,) = Catalogue(tmp_path / "home").sessions()
+    assert found.first_text == "what is this?"
 
 
 def test_the_log_holds_the_image_once_and_its_mirror_the_path(tmp_path: Path) -> None:

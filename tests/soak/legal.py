@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,9 @@ def faults(raw: bytes, provider: Provider) -> list[str]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return [f"the body is not strict JSON: {error}"]
     items: list[Item] = body["input"]
-    return [fault for item in items for fault in _item_faults(item, provider)] + _pairing_faults(items)
+    ids = [item["id"] for item in items if "id" in item]
+    found = [] if len(ids) == len(set(ids)) else ["two items with one id"]
+    return found + [fault for item in items for fault in _item_faults(item, provider)] + _pairing_faults(items)
 
 
 def _item_faults(item: Item, provider: Provider) -> Iterator[str]:
@@ -59,8 +60,8 @@ def _has_two_halves(value: Any) -> bool:
 
 def _is_object_text(text: str) -> bool:
     try:
-        return isinstance(json.loads(text, strict=False), dict)
-    except ValueError:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError):
         return False
 
 

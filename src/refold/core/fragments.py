@@ -6,10 +6,11 @@ Rule 2: only an item that does not say is recognised by its text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from refold.core.items import PASSTHROUGH, Item, Part, Role, message_texts
+from refold.core.items import PASSTHROUGH, Item, Part, Role, content_parts, message_texts
 from refold.core.jsonio import is_list, is_object
 from refold.core.templates import template
 
@@ -71,6 +72,28 @@ DEVELOPER_CONTEXT_STARTS = (
     "<context_window_guidance>",
     "<rollout_budget>",
 )
+
+
+_IMAGE_LABEL = re.compile(r'<image(?: name=\[Image #\d+\](?: path="(.*)")?)?>|</image>')
+
+
+def image_label(number: int, path: str | None) -> str:
+    """What stands before an image in a message; `</image>` stands behind it."""
+    return f"<image name=[Image #{number}]" + (f' path="{path}">' if path is not None else ">")
+
+
+def typed_parts(item: Item) -> tuple[list[str], list[str]]:
+    """The texts that a user typed in a message, without the labels around its images; and the paths in those labels."""
+    texts = message_texts(item)
+    if not any(part.get("type") == "input_image" for part in content_parts(item)):
+        return texts, []
+    labels = [_IMAGE_LABEL.fullmatch(text) for text in texts]
+    typed = [text for text, label in zip(texts, labels, strict=True) if label is None]
+    return typed, [label[1] for label in labels if label is not None and label[1] is not None]
+
+
+def is_image_label(text: str) -> bool:
+    return _IMAGE_LABEL.fullmatch(text) is not None
 
 
 def tagged(tag: str, body: str) -> str:

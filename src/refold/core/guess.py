@@ -130,6 +130,8 @@ def _seen(item: Item) -> Iterator[str | int]:
         case "image_generation_call":
             yield from _texts(item, "revised_prompt")
             yield IMAGE_BYTES if item.get("result") else 0
+        case "additional_tools":
+            pass
         case _:
             yield dump(item).decode()
 
@@ -159,7 +161,7 @@ def _seen_part(part: Part) -> Iterator[str | int]:
     match part.get("type"):
         case "input_image":
             picture, start = image_bytes(part) or (0, None)
-            yield str(part.get("image_url") or "")[:start]
+            yield from (url[:start] for url in _texts(part, "image_url"))
             yield picture
         case "input_audio" if (size := audio_bytes(part)) is not None:
             yield size

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
+import msgspec
+
 from refold.core.jsonio import dump, is_list, is_object, load
 
 Item: TypeAlias = dict[str, Any]  # one JSON object of the Responses protocol; the JSON border
@@ -144,17 +146,19 @@ def enters_history(item: Item) -> bool:
 def is_model_generated(item: Item) -> bool:
     """Whether the model wrote this item, so that the server's usage already counts it (spec §1.5)."""
     kind = item.get("type")
-    return kind in MODEL_TYPES or (kind == "message" and item.get("role") == "assistant")
+    return (isinstance(kind, str) and kind in MODEL_TYPES) or (kind == "message" and item.get("role") == "assistant")
 
 
 def is_call(item: Item) -> bool:
     """Whether this item asks for an output (a call whose id is null, empty or no text asks for none)."""
     call_id = item.get("call_id")
-    return item.get("type") in OUTPUT_TYPE_OF and isinstance(call_id, str) and bool(call_id)
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in OUTPUT_TYPE_OF and isinstance(call_id, str) and bool(call_id)
 
 
 def is_output(item: Item) -> bool:
-    return item.get("type") in OUTPUT_TYPES
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in OUTPUT_TYPES
 
 
 def answers(output: Item, call: Item) -> bool:
@@ -268,10 +272,19 @@ def argument_fault(call: Item) -> str | None:
     if not arguments.strip():
         return "arguments are empty"
     try:
-        value, _ = load(arguments.encode("utf-8", "replace"))
-    except ValueError as error:
-        return f"arguments are not JSON: {error}"
+        value = msgspec.json.decode(arguments)  # strictly, as a server may
+    except (msgspec.DecodeError, RecursionError) as error:
+        return f"arguments are not JSON: {_why(arguments) or error}"
     return None if is_object(value) else "arguments are not a JSON object"
+
+
+def _why(text: str) -> str:
+    """Where a text stops being JSON, in words; "" where a forgiving reader would take it."""
+    try:
+        load(text.encode("utf-8", "replace"))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _is_body(body: Any) -> bool:

@@ -16,7 +16,8 @@ JSON: TypeAlias = dict[str, Any]  # one JSON object
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 MAX_DEPTH = 500  # levels of lists and objects; Python's own readers give up at about a thousand
-TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH} levels"
+CHECKPOINT_LEVELS = 8  # that a checkpoint adds around an item, so that what was recorded can be copied into one
+TOO_DEEP = f"nested too deeply: more than {MAX_DEPTH - CHECKPOINT_LEVELS} levels"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -44,7 +45,7 @@ def dump(value: Any) -> bytes:
         raise UnusableItem(TOO_DEEP) from None
 
 
-def dump_strict(value: Any) -> bytes:
+def dump_strict(value: Any, *, levels: int = MAX_DEPTH) -> bytes:
     """The same for a log, which must read back as what it was written from.
 
     Raises UnicodeEncodeError for half a surrogate pair (`without_lone_surrogates` mends it), UnusableItem for what is
@@ -54,7 +55,7 @@ def dump_strict(value: Any) -> bytes:
         raw = _encode(value)
     except RecursionError:
         raise UnusableItem(TOO_DEEP) from None
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    if raw.count(b"[") + raw.count(b"{") > levels and _depth(value) > levels:
         raise UnusableItem(TOO_DEEP)
     return raw
 

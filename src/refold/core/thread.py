@@ -49,6 +49,7 @@ class Thread:
         self.window = Window()
         self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
         self.counted: int | None = None  # entries that an estimate in `last_usage` covers; None = a provider's count
+        self.usage_told = False  # whether a response ever told usage; a provider that never does is guessed at
         self.window_prefix: int | None = None  # total tokens of the window's first response
         self.total_usage = Usage()  # everything that this session has used
         self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
@@ -105,6 +106,7 @@ class Thread:
                 self.last_usage, self.total_usage = last, total
                 is_estimate = not last.input_tokens and not last.output_tokens
                 self.counted = len(self.history) if is_estimate else None
+                self.usage_told = self.usage_told or not is_estimate
                 if self.window_prefix is None and last.input_tokens:
                     self.window_prefix = last.total_tokens
             case TurnStarted(turn_id=turn_id):
@@ -200,7 +202,7 @@ def _state(thread: Thread) -> dict[str, Any]:
         "id": thread.id,
         "history": [(e.item, e.origin, e.address, e.turn_id) for e in thread.history],
         "window": thread.window,
-        "usage": (thread.last_usage, thread.counted, thread.window_prefix, thread.total_usage),
+        "usage": (thread.last_usage, thread.counted, thread.window_prefix, thread.total_usage, thread.usage_told),
         "world": thread.world,
         "settings": thread.settings,
         "turn": (thread.open_turn, thread.turns, thread.compactions),

@@ -10,7 +10,7 @@ import msgspec
 from refold.core.items import Item, Part
 from refold.core.jsonio import is_list, is_object
 from refold.core.media import IMAGE_BYTES, audio_bytes, image_bytes
-from refold.core.truncate import tokens_for
+from refold.core.truncate import BYTES_PER_TOKEN, tokens_for
 
 BLOB_DIVISOR = 3  # encrypted content: a third of its length counts as bytes, so ceil(len / 12) tokens
 
@@ -24,7 +24,7 @@ class Sizes(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tokens(self) -> int:
-        return tokens_for(self.text + self.image + -(-self.blob // BLOB_DIVISOR))
+        return (self.text + self.image - (-self.blob // BLOB_DIVISOR) + 3) // BYTES_PER_TOKEN
 
 
 def utf8_len(text: str) -> int:
@@ -49,6 +49,8 @@ def measure(item: Item) -> Sizes:
             return Sizes(blob=_lengths(item, "encrypted_content"))
         case "image_generation_call":
             return Sizes(text=_lengths(item, "revised_prompt"), image=IMAGE_BYTES if item.get("result") else 0)
+        case "additional_tools":
+            return Sizes()  # never sent again: tools are a fact of now
         case _:
             return Sizes(text=len(msgspec.json.encode(item)))
 

@@ -1,7 +1,7 @@
 """Wire: Prompt + provider + profile → request bytes, each entry encoded once (spec §9.1, oracle §2).
 
 Rule 1: an entry's bytes are the same in every request, so a request only grows at its end and prompt caches hit.
-Rule 2: what is encoded is joined once: a request after k new entries costs k, not the whole history.
+Rule 2: what is encoded is joined once: a request after k new entries encodes and joins k, not the whole history.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from refold.core.fragments import origin_of
-from refold.core.items import Item, message_text
+from refold.core.fragments import origin_of, typed_parts
+from refold.core.items import Item
 from refold.core.records import Compacted, ItemRecorded, Line, SessionStarted
 from refold.errors import RolloutError, RolloutNotFound
 from refold.rollout.reader import read_lines
@@ -162,7 +162,7 @@ def _typed_text(line: Line) -> str:
             items = history
     for item in items:
         if item.get("type") == "message" and origin_of(item) == "typed":
-            return " ".join(message_text(item).split())[:FIRST_TEXT_CHARS]
+            return " ".join("".join(typed_parts(item)[0]).split())[:FIRST_TEXT_CHARS]
     return ""
 
 

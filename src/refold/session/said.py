@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from refold.core.fragments import KIND_IMAGE, KIND_TYPED
+from refold.core.fragments import KIND_IMAGE, KIND_TYPED, image_label
 from refold.core.items import Part
 from refold.errors import ConfigError
 
@@ -33,9 +33,8 @@ def said(text: str, images: Sequence[str | Path] = ()) -> Parts:
         name = str(image)
         is_url = name.startswith(("https:", "http:", "data:"))
         url = name if is_url else _inline(Path(name))
-        where = "" if is_url else f' path="{name}"'
         parts += [
-            (KIND_TYPED, f"<image name=[Image #{number}]{where}>"),
+            (KIND_TYPED, image_label(number, None if is_url else name)),
             (KIND_IMAGE, {"type": "input_image", "image_url": url, "detail": DETAIL}),
             (KIND_TYPED, "</image>"),
         ]
@@ -45,9 +44,13 @@ def said(text: str, images: Sequence[str | Path] = ()) -> Parts:
 def _inline(path: Path) -> str:
     """An image file as a data URL."""
     try:
-        if path.stat().st_size > MAX_IMAGE_BYTES:
+        if not path.is_file():  # a pipe or a device may never end
+            path.stat()
+            raise ConfigError("image", f"{path} is not a file")
+        with path.open("rb") as file:
+            data = file.read(MAX_IMAGE_BYTES + 1)
+        if len(data) > MAX_IMAGE_BYTES:
             raise ConfigError("image", f"{path} is larger than {MAX_IMAGE_BYTES // 2**20} MiB; make it smaller")
-        data = path.read_bytes()
     except OSError as error:
         raise ConfigError("image", f"{path} cannot be read: {error.strerror}") from None
     for start, kind in IMAGE_TYPES:

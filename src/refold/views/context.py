@@ -98,9 +98,9 @@ def _odd(history: Sequence[Entry], seen: View) -> tuple[Odd, ...]:
     return tuple(Odd(clean(address), one_line(call_id, 80), one_line(what, 200)) for address, call_id, what in found)
 
 
-def _key(entry: Entry) -> tuple[str, str, str]:
+def _key(entry: Entry) -> tuple[str, str]:
     """What a history entry and its form in the request have in common, and a made-up output with no entry."""
-    return entry.address, str(entry.item.get("type")), str(entry.item.get("call_id"))
+    return entry.address, str(entry.item.get("type"))
 
 
 def _row(entry: Entry, *, made_up: bool) -> ContextRow:

@@ -10,11 +10,19 @@ from typing import Any
 
 import pytest
 
-from refold.core.compaction.due import Due, context_tokens, due
+from refold.core.compaction.due import Due, context_tokens, due, size_of
 from refold.core.guess import guess_item, guess_text
 from refold.core.items import Item, message
 from refold.core.profile import Profile
-from refold.core.records import Compacted, ItemRecorded, Record, Scope, SessionStarted, UsageCounted
+from refold.core.records import (
+    Compacted,
+    CompactionAttempted,
+    ItemRecorded,
+    Record,
+    Scope,
+    SessionStarted,
+    UsageCounted,
+)
 from refold.core.thread import Thread
 from refold.core.truncate import tokens_for
 from refold.core.usage import Usage
@@ -141,6 +149,22 @@ def test_what_is_guessed_grows_with_the_history_and_is_right_after_a_compaction(
     assert thread.guessed_tokens() == first + guess_item(ANSWER)
     thread.apply(Compacted(message="s", history=(ANSWER,)), 51)
     assert thread.guessed_tokens() == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
+
+
+def test_a_summary_that_told_its_usage_does_not_make_the_rule_right_for_a_host_that_tells_none() -> None:
+    attempted = CompactionAttempted(
+        method="local", outcome="completed", usage=Usage(input_tokens=900, output_tokens=100, total_tokens=1_000)
+    )
+    thread = thread_of(message("user", ["so many words " * 100]), attempted)
+    assert thread.total_usage.total_tokens == 1_000
+    assert context_tokens(thread) == thread.guessed_tokens()
+    assert size_of(thread, [ANSWER]) == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
+
+
+def test_what_is_counted_by_the_rule_may_hold_half_a_surrogate_pair() -> None:
+    """A folder's name need not be UTF-8, and the environment names the folder."""
+    thread = thread_of(USER, ANSWER, counted(100))
+    assert size_of(thread, [message("user", ["\udcff" + "x" * 9])]) == 8 + 3
 
 
 def test_base64_is_not_counted_at_a_third() -> None:

@@ -146,7 +146,7 @@ def test_what_was_cut_is_a_message_of_three_parts_and_keeps_its_id() -> None:
     ((item, address),) = retained_user_messages(entries(typed("x" * 80_001, 7)))
     assert (item["id"], item["role"], address) == ("msg_7", "user", "T:1")
     assert [part["type"] for part in item["content"]] == ["input_text"] * 3
-    assert item[PASSTHROUGH] == {"turn_id": "t1", "content_item_kinds": ["user.text"]}
+    assert item[PASSTHROUGH] == {"turn_id": "t1", "content_item_kinds": ["user.text"] * 3}
 
 
 def test_nothing_is_kept_without_a_budget() -> None:
@@ -201,10 +201,16 @@ def test_an_image_and_the_labels_around_it_become_a_short_text() -> None:
 
 
 def test_what_is_left_of_a_message_with_an_image_is_all_that_counts() -> None:
-    label = "<image " + "x" * 40_000 + ">"
+    label = '<image name=[Image #1] path="' + "x" * 40_000 + '">'
     item = labelled(label, "</image>", "a" * 39_000, "b" * 40_000)
     ((found, _),) = retained_user_messages(entries(item))
     assert message_texts(found) == ["[image left out]", "a" * 39_000, "b" * 40_000]
+
+
+def test_what_only_looks_like_a_label_is_what_somebody_typed() -> None:
+    item = labelled("<image> or <img>", "<image src='x'>")
+    ((found, _),) = retained_user_messages(entries(item))
+    assert message_texts(found) == ["<image> or <img>", "[image left out]", "<image src='x'>"]
 
 
 def test_a_label_without_an_image_is_what_somebody_typed() -> None:

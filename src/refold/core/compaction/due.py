@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from refold.core.guess import guess_item, guess_text
+from refold.core.history import entry
 from refold.core.items import Item, is_model_generated
 from refold.core.profile import Profile
 from refold.core.records import Phase, Reason, Scope
-from refold.core.tokens import estimate, measure
+from refold.core.tokens import estimate
 
 if TYPE_CHECKING:
     from refold.core.thread import Thread
@@ -31,22 +32,22 @@ def context_tokens(thread: Thread) -> int:
 
     Where no response has ever told any usage, all of it is guessed: a provider that never tells must not overflow.
     """
-    if thread.last_usage is None or not thread.total_usage.total_tokens:
+    if thread.last_usage is None or not thread.usage_told:
         return thread.guessed_tokens()
     if thread.counted is not None:  # an estimate, after a compaction: what it covers is known
-        return thread.last_usage.total_tokens + sum(entry.tokens for entry in thread.history[thread.counted :])
+        return thread.last_usage.total_tokens + sum(e.tokens for e in thread.history[thread.counted :])
     tail = 0
-    for entry in reversed(thread.history):
-        if is_model_generated(entry.item):
+    for e in reversed(thread.history):
+        if is_model_generated(e.item):
             break
-        tail += entry.tokens
+        tail += e.tokens
     return thread.last_usage.total_tokens + tail
 
 
 def size_of(thread: Thread, items: Iterable[Item]) -> int:
     """Tokens of the base instructions and these items in this thread, by the rule or guessed as its context is."""
-    if thread.total_usage.total_tokens:
-        return estimate(map(measure, items), thread.base_instructions)
+    if thread.usage_told:
+        return estimate((entry(item, "").sizes for item in items), thread.base_instructions)
     return guess_text(thread.base_instructions or "") + sum(map(guess_item, items))
 
 

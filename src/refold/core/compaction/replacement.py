@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from refold.core.fragments import KIND_SUMMARY, SUMMARY_MARK, stored_message
+from refold.core.fragments import KIND_SUMMARY, KIND_TYPED, SUMMARY_MARK, is_image_label, stored_message
 from refold.core.history import Entry
 from refold.core.items import PASSTHROUGH, Item, message_text
 from refold.core.jsonio import is_list, is_object
@@ -75,21 +75,16 @@ def _text_only(item: Item) -> Item:
         text = part.get("text")
         if not isinstance(text, str):
             texts.append(LEFT_OUT.format(str(part.get("type")).removeprefix("input_")))
-        elif not _is_image_label(text):
+        elif not is_image_label(text):
             texts.append(text)
     return _with_parts(item, texts)
-
-
-def _is_image_label(text: str) -> bool:
-    bare = text.strip()
-    return bare == "</image>" or (bare.startswith("<image") and bare.endswith(">") and "\n" not in bare)
 
 
 def _with_parts(item: Item, texts: Sequence[str]) -> Item:
     about = item.get(PASSTHROUGH)
     changed: Item = {**item, "content": [{"type": "input_text", "text": text} for text in texts]}
     if is_object(about):
-        changed[PASSTHROUGH] = {**about, "content_item_kinds": ["user.text"]}
+        changed[PASSTHROUGH] = {**about, "content_item_kinds": [KIND_TYPED] * len(texts)}
     return changed
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 
-from refold.core.fragments import origin_of
-from refold.core.items import Item, message_text, message_texts
-from refold.core.jsonio import dump_strict
+from refold.core.fragments import origin_of, typed_parts
+from refold.core.items import Item, message_text
+from refold.core.jsonio import CHECKPOINT_LEVELS, MAX_DEPTH, dump_strict
 from refold.core.records import (
     JSON,
     Compacted,
@@ -41,6 +40,7 @@ def encode(
     `ordinal` is the first line's; None for a file that has no ordinals. Raises what `dump_strict` raises.
     """
     bodies, own = _bodies(record, thread_id, turn_id)
+    levels = MAX_DEPTH if isinstance(record, Compacted) else MAX_DEPTH - CHECKPOINT_LEVELS
     lines: list[bytes] = []
     for offset, (kind, payload, metadata) in enumerate(bodies):
         line: JSON = {"timestamp": timestamp}
@@ -49,11 +49,10 @@ def encode(
         line["type"], line["payload"] = kind, payload
         if metadata is not None:
             line["metadata"] = metadata
-        lines.append(dump_strict(line) + b"\n")
+        lines.append(dump_strict(line, levels=levels) + b"\n")
     return b"".join(lines), own, len(lines)
 
 
-_IMAGE_PATH = re.compile(r'<image name=\[Image #\d+\] path="(.*)">')
 _Body = tuple[str, Any, JSON | None]
 
 
@@ -138,11 +137,9 @@ def _mirror(item: Item) -> JSON | None:
 
 
 def _said(item: Item) -> list[JSON]:
-    """What was said, for views: a local image by its path, the rest of the text."""
-    texts = message_texts(item)
-    images: list[JSON] = [{"type": "local_image", "path": m[1]} for m in map(_IMAGE_PATH.fullmatch, texts) if m]
-    if images:
-        texts = [text for text in texts if not _IMAGE_PATH.fullmatch(text) and text != "</image>"]
+    """What was said, for views: local images by their paths, then the text."""
+    texts, paths = typed_parts(item)
+    images: list[JSON] = [{"type": "local_image", "path": path} for path in paths]
     return [*images, {"type": "text", "text": "".join(texts), "text_elements": []}]
 
 
