@@ -143,6 +143,14 @@ class ConfigError(RefoldError):
 # --- the caller must wait or stop ----------------------------------------------------------------------
 
 
+class BudgetExhausted(RefoldError):
+    """A limit that was set is used up: `what`, and how much of how much. The turn ended there; its log is whole."""
+
+    def __init__(self, what: str, used: float, limit: float) -> None:
+        super().__init__(f"{what}: {used:,.6g} of {limit:,.6g} used; raise the limit to go on")
+        self.what, self.used, self.limit = what, used, limit
+
+
 class SessionBusy(RefoldError):
     """A turn is running; steer it, interrupt it, or wait for it."""
 

@@ -205,3 +205,46 @@ def test_every_line_for_programs_is_json_even_of_an_error(machine):
     assert ended.status == 2
     [error] = ended.events
     assert error == {"type": "error", "message": ended.only_complaint.removeprefix("refold: ")}
+
+
+def test_an_image_and_a_schema_go_with_the_message(machine):
+    (machine.work / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n....")
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    (machine.work / "s.json").write_text(json.dumps(schema))
+    with ResponsesServer(['{"n": 1}']) as server:
+        machine.connect(server)
+        ended = machine.refold("run", "-i", "p.png", "--output-schema", "s.json", "how many?")
+        assert (ended.status, ended.out) == (0, '{"n": 1}\n')
+    body = server.requests[0].json
+    assert body["text"]["format"] == {
+        "type": "json_schema",
+        "strict": True,
+        "schema": schema,
+        "name": "codex_output_schema",
+    }
+    assert [part["type"] for part in body["input"][-1]["content"]] == [
+        "input_text",
+        "input_image",
+        "input_text",
+        "input_text",
+    ]
+
+
+def test_a_file_that_is_no_image_or_no_schema_is_named_before_anything_is_sent(machine):
+    (machine.work / "x").write_text("not JSON")
+    with ResponsesServer(["never"]) as server:
+        machine.connect(server)
+        for words in (("-i", "x"), ("-i", "missing.png"), ("--output-schema", "x"), ("--output-schema", "missing")):
+            ended = machine.refold("run", *words, "hi")
+            assert ended.status != 0
+            assert words[1] in ended.complaint
+        assert server.requests == []
+
+
+def test_a_limit_ends_the_turn_and_says_so(machine):
+    with ResponsesServer([call_reply(EXEC, {"cmd": "true"})] * 3) as server:
+        machine.connect(server)
+        ended = machine.refold("run", "go", "--allow-exec", "-c", "limits.turn_steps=2")
+    assert ended.status == 1
+    assert "steps of this turn: 2 of 2 used" in ended.complaint
+    assert len(server.requests) == 2

@@ -45,7 +45,7 @@ def test_reading_no_agents_md_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["profiles", "mcp_servers", "notify", "model_reasoning_summary", "model_instructions_file", "x"]
+    "key", ["profiles", "mcp_servers", "notify", "plan_mode_reasoning_effort", "model_instructions_file", "x"]
 )
 def test_a_key_of_the_real_program_that_refold_does_not_use_is_ignored(key: str) -> None:
     assert parse_config({key: {"anything": 1}}, "config.toml") == Config()

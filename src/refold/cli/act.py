@@ -12,7 +12,16 @@ import click
 
 from refold.cli.json_events import JsonView
 from refold.cli.live import LiveView
-from refold.cli.options import command_tools, folder, image_option, message_from, run_options, settings_from
+from refold.cli.options import (
+    Sending,
+    command_tools,
+    folder,
+    message_from,
+    message_options,
+    run_options,
+    sending,
+    settings_from,
+)
 from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
@@ -28,11 +37,12 @@ View = JsonView | LiveView
 
 @click.command()
 @click.argument("message")
-@image_option
+@message_options
 @run_options
 def run(
     message: str,
     images: tuple[str, ...],
+    schema: str | None,
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
@@ -42,9 +52,10 @@ def run(
     """Start a session with MESSAGE (`-` reads it from standard input) and work until the answer is there."""
     home, config = settings_from(settings)
     text = message_from(message)
+    more = sending(images, schema)
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.start(model=model, tools=tools, cwd=folder(cwd), config=config, home=home.path, approve=approve)
-    return _talk(session, text, as_json, notice, images)
+    return _talk(session, text, as_json, notice, more)
 
 
 @click.command()
@@ -52,7 +63,7 @@ def run(
 @click.argument("message", required=False)
 @click.option("--last", is_flag=True, help="The session that was written last.")
 @click.option("--in-place", is_flag=True, help="Go on in the very file, even outside refold's home.")
-@image_option
+@message_options
 @run_options
 def resume(
     reference: str | None,
@@ -60,6 +71,7 @@ def resume(
     last: bool,
     in_place: bool,
     images: tuple[str, ...],
+    schema: str | None,
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
@@ -81,6 +93,7 @@ def resume(
     if message is None and not is_terminal(sys.stdin):
         message = "-"
     text = message_from(message)
+    more = sending(images, schema)
     tools, approve, notice = command_tools(config, allow_exec)
     session = Session.resume(
         reference,
@@ -92,7 +105,7 @@ def resume(
         in_place=in_place,
         approve=approve,
     )
-    return _talk(session, text, as_json, notice, images)
+    return _talk(session, text, as_json, notice, more)
 
 
 @click.command()
@@ -186,38 +199,36 @@ async def _compaction(session: Session, view: View) -> int:
 # --- talking -----------------------------------------------------------------------------------------------------
 
 
-def _talk(session: Session, text: str | None, as_json: bool, notice: str | None, images: tuple[str, ...] = ()) -> int:
+def _talk(session: Session, text: str | None, as_json: bool, notice: str | None, more: Sending | None = None) -> int:
     view: View = JsonView(session) if as_json else LiveView(session)
-    return asyncio.run(_conversation(session, text, view, notice, images))
+    return asyncio.run(_conversation(session, text, view, notice, more or Sending()))
 
 
-async def _conversation(
-    session: Session, text: str | None, view: View, notice: str | None, images: tuple[str, ...]
-) -> int:
+async def _conversation(session: Session, text: str | None, view: View, notice: str | None, more: Sending) -> int:
     """One turn with the text; without one, turns with a person at the terminal until they leave.
 
-    Images go with the first message.
+    `more` goes with the first message.
     """
     async with session:
         view.begin()
         if notice and isinstance(view, LiveView):  # a program that runs this one has read the manual
             view.show(Notice(notice))
         if text is not None:
-            return (await _turn(session, text, view, images))[0]
+            return (await _turn(session, text, view, more))[0]
         status, goes_on = 0, True
         while goes_on and (line := await asked("› ")) is not None:
             if line.strip():
-                status, goes_on = await _turn(session, line, view, images)
-                images = ()
+                status, goes_on = await _turn(session, line, view, more)
+                more = Sending()
         return status
 
 
-async def _turn(session: Session, text: str, view: View, images: tuple[str, ...] = ()) -> tuple[int, bool]:
+async def _turn(session: Session, text: str, view: View, more: Sending) -> tuple[int, bool]:
     """One turn, shown: 0, or 1 when it did not come to its answer; and whether the conversation goes on."""
     outcome: str | None = None
     with Interrupts(session) as interrupts:
         try:
-            async for event in session.send(text, images=images):
+            async for event in session.send(text, images=more.images, output_schema=more.output_schema):
                 view.show(event)
                 if isinstance(event, TurnEnded):
                     outcome = event.outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -35,11 +35,38 @@ def run_options(function: F) -> F:
     return function
 
 
-def image_option(function: F) -> F:
-    """`-i FILE`, of the commands that a message can be given to."""
-    return click.option(
+def message_options(function: F) -> F:
+    """Options of the commands that a message can be given to."""
+    images = click.option(
         "-i", "--image", "images", metavar="FILE", multiple=True, help="Send an image with the message (repeatable)."
-    )(function)
+    )
+    schema = click.option("--output-schema", "schema", metavar="FILE", help="The answer keeps to this JSON schema.")
+    return images(schema(function))
+
+
+class Sending(NamedTuple):
+    """What goes with a message."""
+
+    images: tuple[str, ...] = ()
+    output_schema: dict[str, Any] | None = None
+
+
+def sending(images: tuple[str, ...], schema: str | None) -> Sending:
+    """Raises ConfigError for a schema that is no file, or no JSON object."""
+    if schema is None:
+        return Sending(images)
+    from refold.core.jsonio import is_object, load
+    from refold.errors import ConfigError
+
+    try:
+        value, _ = load(Path(schema).read_bytes())
+    except OSError as error:
+        raise ConfigError("--output-schema", f"{schema} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError("--output-schema", f"{schema} is not JSON: {error}") from None
+    if not is_object(value):
+        raise ConfigError("--output-schema", f"{schema} must hold a JSON object")
+    return Sending(images, value)
 
 
 def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:

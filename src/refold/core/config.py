@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from refold.core.jsonio import is_object
+from refold.core.limits import Limits, Price
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
 from refold.core.truncate import policy_with_limit
@@ -22,7 +23,6 @@ MAY_BE_ZERO = frozenset({"project_doc_max_bytes"})  # 0 = read none; a limit of 
 # Keys of the real program that look like ours but are not: no misspellings.
 FOREIGN_KEYS = frozenset(
     {
-        "model_reasoning_summary",
         "model_instructions_file",
         "model_supports_reasoning_summaries",
         "plan_mode_reasoning_effort",
@@ -41,7 +41,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     model_auto_compact_token_limit: int | None = None
     model_auto_compact_token_limit_scope: Scope = "total"
     model_reasoning_effort: str | None = None
+    model_reasoning_summary: str | None = None
     model_verbosity: str | None = None
+    service_tier: str | None = None
     model_catalog_json: str | None = None  # path
     tool_output_token_limit: int | None = None
     compact_prompt: str | None = None
@@ -49,6 +51,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     approval_policy: ApprovalPolicy | None = None
     sandbox_mode: SandboxMode | None = None
     project_doc_max_bytes: int = PROJECT_DOC_MAX_BYTES
+    limits: Limits = Limits()
+    model_price: Price | None = None
 
     def profile(self, facts: Profile) -> Profile:
         """The facts about a model, after what was set here."""
@@ -62,7 +66,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             auto_compact_token_limit=self.model_auto_compact_token_limit or facts.auto_compact_token_limit,
             truncation=policy_with_limit(facts.truncation, self.tool_output_token_limit),
             reasoning_effort=self.model_reasoning_effort or facts.reasoning_effort,
+            reasoning_summary=self.model_reasoning_summary or facts.reasoning_summary,
             verbosity=self.model_verbosity or facts.verbosity,
+            service_tier=self.service_tier or facts.service_tier,
         )
 
     def provider(self, environ: Mapping[str, str]) -> Provider:

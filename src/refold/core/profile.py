@@ -29,7 +29,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     input_modalities: tuple[str, ...] = ("text", "image")
     supports_parallel_tool_calls: bool = True
     reasoning_effort: str | None = None
+    reasoning_summary: str | None = None
     verbosity: str | None = None
+    service_tier: str | None = None
     lite: bool = False  # takes tools and base instructions as its first input items (`use_responses_lite`)
     known: bool = True  # False: fallback facts, worth one notice
 
@@ -75,6 +77,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     developer_role: Literal["developer", "system", "user"] = "developer"  # many local chat templates know no developer
     send_item_ids: bool = True
     repair_call_arguments: bool = False  # True: arguments that are no JSON object are sent as {}
+    extra_body: dict[str, Any] = {}  # more keys of every request's body; they win over refold's own
+    leave_out: tuple[str, ...] = ()  # keys of the body that this provider does not take
 
     @property
     def is_openai(self) -> bool:

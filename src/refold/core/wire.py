@@ -94,13 +94,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     request_kind: str = "turn"  # or "compaction", or "prewarm": it only prepares the first turn
 
 
-PROVIDER_FIELDS = ("base_instructions_as", "developer_role", "send_item_ids", "repair_call_arguments")
+PROVIDER_FIELDS = (
+    "base_instructions_as",
+    "developer_role",
+    "send_item_ids",
+    "repair_call_arguments",
+    "extra_body",
+    "leave_out",
+)
 PROFILE_FIELDS = (
     "slug",
     "input_modalities",
     "supports_parallel_tool_calls",
     "reasoning_effort",
+    "reasoning_summary",
     "verbosity",
+    "service_tier",
     "lite",
 )
 
@@ -232,25 +241,37 @@ class Wire:
             self._bytes = {entry: self._bytes[entry] for entry in entries}
 
     def _settings(self, prompt: Prompt, identity: Identity) -> dict[str, Any]:
-        effort = self.profile.reasoning_effort
         text: dict[str, Any] = {}
         if self.profile.verbosity:
             text["verbosity"] = self.profile.verbosity
         if prompt.output_schema is not None:
             schema = {"type": "json_schema", "strict": True, "schema": prompt.output_schema}
             text["format"] = {**schema, "name": "codex_output_schema"}
-        lite = self.profile.lite
-        return {
+        lite, tier = self.profile.lite, self.profile.service_tier
+        settings = {
             **({} if lite else {"tools": list(prompt.tools)}),
             "tool_choice": "auto",
             "parallel_tool_calls": prompt.parallel_tool_calls and not lite,
-            "reasoning": {**({"effort": effort} if effort else {}), **({"context": "all_turns"} if lite else {})},
+            "reasoning": self._reasoning(),
             "store": False,
             "include": ["reasoning.encrypted_content"],
+            **({"service_tier": tier} if tier else {}),
             "prompt_cache_key": identity.thread_id,
             **({"text": text} if text else {}),
-            "client_metadata": client_metadata(identity),
+            **self.provider.extra_body,
         }
+        settings["client_metadata"] = client_metadata(identity)
+        return {key: value for key, value in settings.items() if key not in self.provider.leave_out}
+
+    def _reasoning(self) -> dict[str, Any]:
+        profile = self.profile
+        summary = profile.reasoning_summary if profile.reasoning_summary != "none" else None
+        told = {
+            "effort": profile.reasoning_effort,
+            "summary": summary,
+            "context": "all_turns" if profile.lite else None,
+        }
+        return {key: value for key, value in told.items() if value}
 
 
 def client_metadata(identity: Identity) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""ResponsesModel: a model behind `POST {base_url}/responses`, streamed as server-sent events (spec §9.1–9.4).
+"""ResponsesModel: a model behind `POST {base_url}/responses`, streamed as server-sent events (spec §9.1–9.4), or behind
+a WebSocket at the same place (websocket.py).
 
 Rule 1: one `sample` is one request; nothing is retried here, nothing redirected.
 Rule 2: nothing is read after `response.completed`. What is left of that answer (a line, the end of the HTTP message)
@@ -20,17 +21,19 @@ from typing import TYPE_CHECKING, cast
 from refold.core.profile import Profile, Provider
 from refold.core.wire import Request
 from refold.errors import BadModelStream, ConfigError, ModelError, ModelRefused, ModelUnavailable
-from refold.model import Completed, ModelEvent
+from refold.model import Completed, FellBack, ModelEvent
+from refold.model.client import CONNECT_SECONDS, endpoint, new_client
 from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT, decode_event, document_error, http_error
 from refold.model.sse import SseDecoder
 
 if TYPE_CHECKING:
     import httpx2
 
-CONNECT_SECONDS = 15.0  # a provider that does not answer a connection by then is not there
-KEEP_ALIVE_SECONDS = 55.0  # tools run between two requests; most servers and balancers drop idle connections at 60
+    from refold.model.websocket import Link, Links, Socket
+
 LEFTOVER_SECONDS = 0.02  # what follows `response.completed` came long ago, or will not
 ERROR_BODY_SECONDS = 10.0
+UPGRADE_REFUSED = 426  # the provider speaks no WebSocket here: HTTP it is
 ERROR_BODY_BYTES = 64 * 1024
 SEND_BYTES = 256 * 1024  # written at once: large enough to be cheap, small enough not to copy a 50 MB request whole
 
@@ -51,6 +54,7 @@ def api_key_from(provider: Provider, environ: Mapping[str, str]) -> str | None:
 class ResponsesModel:
     """A model of a Responses provider. Mutable: it keeps one HTTP client, made at the first `sample`.
 
+    With `supports_websockets` each thread has a WebSocket to the provider, until that was given up for the thread.
     Without `api_key`, the first `sample` takes the key from the provider's environment variable (ConfigError when it
     is missing). Several samples may run at once. `close` when done; a closed model opens again when it is used.
     """
@@ -65,9 +69,18 @@ class ResponsesModel:
         self._url: httpx2.URL | None = None
         self._headers: dict[str, str] = {}
         self._leftovers: list[tuple[AsyncGenerator[bytes, None], httpx2.Response]] = []
+        self._links: Links | None = None
 
-    async def sample(self, request: Request) -> AsyncGenerator[ModelEvent]:
+    def sample(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Stream the events of one request; see `Model` for what it raises."""
+        return self._over_websocket(request) if self.provider.supports_websockets else self._over_http(request)
+
+    def fall_back(self, thread_id: str) -> bool:
+        """Ask over HTTP for this thread from now on; see `HasSecondWay`."""
+        link = self._links.get(thread_id) if self._links else None
+        return link is not None and link.fall_back()
+
+    async def _over_http(self, request: Request) -> AsyncGenerator[ModelEvent]:
         from httpx2 import RequestError
 
         response = await self._open(request)
@@ -94,6 +107,27 @@ class ResponsesModel:
                 await chunks.aclose()
                 await response.aclose()
 
+    async def _over_websocket(self, request: Request) -> AsyncGenerator[ModelEvent]:
+        self._ready_client()
+        assert self._links is not None
+        link = self._links.of(request)
+        try:
+            socket = await self._socket(link, request)
+            if socket is not None:
+                async with aclosing(link.ask(socket, request)) as events:
+                    async for event in events:
+                        yield event
+                return
+        except ModelError as error:
+            link.failure = error
+            raise
+        if link.notice:
+            notice, link.notice = link.notice, None
+            yield FellBack(notice)
+        async with aclosing(self._over_http(request)) as events:
+            async for event in events:
+                yield event
+
     def join(self) -> None:
         """One more session uses this model."""
         self._users += 1
@@ -106,6 +140,8 @@ class ResponsesModel:
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await self._take_leftovers()
+            if self._links is not None:
+                await self._links.close()
             await client.aclose()
 
     async def _open(self, request: Request) -> httpx2.Response:
@@ -115,10 +151,8 @@ class ResponsesModel:
         client = self._ready_client()
         await self._take_leftovers()
         assert self._url is not None
-        headers = {**self._headers, **{name.lower(): value for name, value in request.headers.items()}}
-        headers["content-length"] = str(request.size)
-        raw = {name.encode("ascii"): value.encode() for name, value in headers.items()}  # paths in metadata: UTF-8
-        message = client.build_request("POST", self._url, headers=raw, content=_body_chunks(request))
+        headers = {**self._headers_of(request), "content-length": str(request.size)}
+        message = client.build_request("POST", self._url, headers=_raw(headers), content=_body_chunks(request))
         try:
             response = await client.send(message, stream=True)
         except RequestError as error:
@@ -127,12 +161,61 @@ class ResponsesModel:
             return response
         raise await self._refusal(response)
 
+    async def _socket(self, link: Link, request: Request) -> Socket | None:
+        """The WebSocket for this request, open; None when the thread has given that up, or the provider does it now."""
+        if link.given_up:
+            return None
+        socket = await link.take(request)
+        if socket is not None:
+            return socket
+        try:
+            return await self._handshake(request)
+        except ModelRefused as error:
+            if error.status != UPGRADE_REFUSED:
+                raise
+            link.give_up(str(error))
+            return None
+
+    async def _handshake(self, request: Request) -> Socket:
+        """A new WebSocket, or the error that came instead: the same as over HTTP."""
+        from httpx2 import RequestError, TimeoutException
+
+        from refold.model.websocket import Socket, handshake_headers
+
+        client, where = self._ready_client(), self.provider.base_url
+        assert self._url is not None
+        assert self._links is not None
+        await self._links.trim()
+        raw = _raw(handshake_headers(self._headers_of(request)))
+        message = client.build_request("GET", self._url, headers=raw, timeout=CONNECT_SECONDS)
+        try:
+            response = await client.send(message, stream=True)
+        except TimeoutException as error:
+            text = f"cannot reach {where}: no WebSocket within {CONNECT_SECONDS:g} s"
+            raise ModelUnavailable(text, request_level=True) from error
+        except RequestError as error:
+            raise self._unanswered(error) from error
+        if response.status_code != 101:
+            raise await self._refusal(response)
+        try:
+            return Socket(response, self.provider.stream_idle_timeout_ms / 1000)
+        except ValueError as error:
+            await response.aclose()
+            raise ModelUnavailable(f"{where} opened no usable WebSocket: {error}", request_level=True) from error
+
+    def _headers_of(self, request: Request) -> dict[str, str]:
+        return {**self._headers, **{name.lower(): value for name, value in request.headers.items()}}
+
     def _ready_client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            self._url = _endpoint(self.provider)
+            self._url = endpoint(self.provider)
             self._headers = self._fixed_headers(os.environ)
-            self._client, self._loop, self._leftovers = _new_client(self.provider, self._url), loop, []
+            self._client, self._loop, self._leftovers = new_client(self.provider, self._url), loop, []
+            if self.provider.supports_websockets:
+                from refold.model.websocket import Links
+
+                self._links = Links(self.provider, self._api_key)
         return self._client
 
     def _fixed_headers(self, environ: Mapping[str, str]) -> dict[str, str]:
@@ -207,51 +290,9 @@ class ResponsesModel:
 # --- requests --------------------------------------------------------------------------------------------
 
 
-def _endpoint(provider: Provider) -> httpx2.URL:
-    import httpx2
-
-    try:
-        base = httpx2.URL(provider.base_url)
-    except httpx2.InvalidURL as error:
-        raise ConfigError("base_url", f"{provider.base_url!r} is no URL: {error}") from None
-    if base.scheme not in ("http", "https") or not base.host:
-        raise ConfigError("base_url", f"{provider.base_url!r} must begin with http:// or https:// and a host")
-    url = base.copy_with(path=base.path.rstrip("/") + "/responses")
-    return url.copy_merge_params(provider.query_params) if provider.query_params else url
-
-
-def _new_client(provider: Provider, url: httpx2.URL) -> httpx2.AsyncClient:
-    """A client for this provider; a proxy of the environment is used for anything but loopback."""
-    import httpx2
-
-    idle = provider.stream_idle_timeout_ms / 1000
-    at_home = _is_loopback(url.host)
-    # reading the certificate store takes tens of milliseconds, and nobody needs it for plain HTTP on loopback
-    plain = at_home and url.scheme == "http"
-    try:
-        return httpx2.AsyncClient(
-            timeout=httpx2.Timeout(connect=CONNECT_SECONDS, read=idle, write=idle, pool=None),
-            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx2.create_ssl_context(),
-            trust_env=not at_home,
-            follow_redirects=False,
-        )
-    except OSError as error:
-        raise ConfigError("SSL_CERT_FILE", f"cannot be used: {error}") from error
-    except (ImportError, ValueError, httpx2.InvalidURL) as error:  # a SOCKS proxy needs a package of its own
-        raise ConfigError("HTTPS_PROXY or ALL_PROXY", f"cannot be used: {error}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    from ipaddress import ip_address
-
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified
+def _raw(headers: dict[str, str]) -> dict[bytes, bytes]:
+    """Headers as they are sent; paths in metadata are UTF-8."""
+    return {name.encode("ascii"): value.encode() for name, value in headers.items()}
 
 
 async def _body_chunks(request: Request) -> AsyncIterator[bytes]:

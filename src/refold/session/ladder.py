@@ -20,8 +20,8 @@ from refold.core.records import JSON, CompactionAttempted
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelUnavailable, ResponseIncomplete
-from refold.model import Completed, ItemDone, Model
-from refold.session.events import CompactionEnded, CompactionStarted, SamplingStarted
+from refold.model import Completed, FellBack, HasSecondWay, ItemDone, Model
+from refold.session.events import CompactionEnded, CompactionStarted, Notice, SamplingStarted
 from refold.session.home import handoff_text
 from refold.session.memory import Fresh, Memory
 from refold.session.patience import Patience
@@ -102,7 +102,11 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: 
             _failed(memory, dropped, str(error), completed.usage)
             waiting = patience.wait(error)
             if waiting is None:
-                raise
+                is_lost = isinstance(error, ModelUnavailable)
+                if not (is_lost and isinstance(model, HasSecondWay) and model.fall_back(memory.id)):
+                    raise
+                patience.renew()
+                continue
             memory.feed.publish(waiting)
             await asyncio.sleep(waiting.seconds)
         else:
@@ -135,6 +139,8 @@ async def _ask(
         async for event in events:  # a summary is not shown while it is written: it may yet be refused
             if isinstance(event, ItemDone):
                 output.append(event.item)
+            elif isinstance(event, FellBack):
+                memory.feed.publish(Notice(event.text))
             elif isinstance(event, Completed):
                 completed = event
     if completed is None:

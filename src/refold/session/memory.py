@@ -226,10 +226,11 @@ class Memory:
         """Tokens in the context now: the provider's count and the estimate of what came after it."""
         return context_tokens(self.thread)
 
-    def prompt(self, tools: Sequence[dict[str, Any]] = ()) -> Prompt:
+    def prompt(self, tools: Sequence[dict[str, Any]] = (), *, output_schema: dict[str, Any] | None = None) -> Prompt:
         """What the next request says; `.input` are the items to send, `.base_instructions` stand beside them."""
         base = self.thread.base_instructions
-        return self._projection.prompt(self.thread.history, base_instructions=base, tools=tools)
+        history = self.thread.history
+        return self._projection.prompt(history, base_instructions=base, tools=tools, output_schema=output_schema)
 
     # --- compaction --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 from refold.core.items import Item, is_call, message_text, output_for
 from refold.core.wire import Identity
 from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
-from refold.model import Completed, ItemDone, ModelEvent, ReasoningDelta, TextDelta
+from refold.model import Completed, FellBack, HasSecondWay, ItemDone, ModelEvent, ReasoningDelta, TextDelta
 from refold.session.events import (
     Notice,
     PreviewDropped,
@@ -41,15 +41,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 async def sample(scope: Scope) -> Answer:
-    """Sample until a response is complete. Raises ModelError when the provider's budgets of patience are used up."""
-    patience = Patience(scope.model.provider, scope.memory.clock)
+    """Sample until a response is complete. Raises ModelError when the provider's budgets of patience are used up,
+    in the model's second way too if it has one."""
+    model, patience = scope.model, Patience(scope.model.provider, scope.memory.clock)
     while True:
         try:
             return await _attempt(scope)
         except ModelUnavailable as error:
             waiting = patience.wait(error)
             if waiting is None:
-                raise
+                if not (isinstance(model, HasSecondWay) and model.fall_back(scope.memory.id)):
+                    raise
+                patience.renew()
+                continue
             scope.memory.feed.publish(waiting)
             await asyncio.sleep(waiting.seconds)
 
@@ -105,6 +109,8 @@ def _preview(scope: Scope, event: ModelEvent) -> None:
             scope.memory.feed.publish(TextPreview(item_id, more))
         case ReasoningDelta(item_id=item_id, text=more):
             scope.memory.feed.publish(ReasoningPreview(item_id, more))
+        case FellBack(text=text):
+            scope.memory.feed.publish(Notice(text))
         case _:
             pass
 
@@ -120,7 +126,7 @@ async def _record_outputs(scope: Scope) -> None:
 
 async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     thread = scope.memory.thread
-    prompt = scope.memory.prompt(scope.toolbox.specs)
+    prompt = scope.memory.prompt(scope.toolbox.specs, output_schema=scope.output_schema)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
     request = scope.wire.request(prompt, identity)
     while scope.wire.repaired:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from refold.core.items import Item
 from refold.core.wire import Wire
@@ -64,5 +64,6 @@ class Scope:
         self.toolbox = toolbox
         self.surroundings = surroundings
         self.approve = approve
+        self.output_schema: dict[str, Any] | None = None  # of this turn's answer
         self.gate = Gate()
         self.calls: list[Running] = []

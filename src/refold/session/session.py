@@ -263,12 +263,16 @@ class Session:
     def busy(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def send(self, text: str, *, images: Sequence[str | Path] = ()) -> Turn:
-        """Begin a turn with what the user says; `images` are files or URLs.
+    def send(
+        self, text: str, *, images: Sequence[str | Path] = (), output_schema: dict[str, Any] | None = None
+    ) -> Turn:
+        """Begin a turn with what the user says; `images` are files or URLs, the answer keeps to a strict JSON schema.
 
         Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is no image.
         """
-        return Turn(self, self._begin(run_turn(self._scope, said(text, images))))
+        task = self._begin(run_turn(self._scope, said(text, images)))
+        self._scope.output_schema = output_schema
+        return Turn(self, task)
 
     def steer(self, text: str) -> str:
         """Say something while the turn goes on; the model reads it at its next sampling (or in the next turn).

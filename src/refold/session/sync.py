@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -72,23 +72,23 @@ class SyncSession:
     def path(self) -> Path | None:
         return self.session.path
 
-    def send(self, text: str, *, images: Sequence[str | Path] = ()) -> TurnResult:
-        """One turn, until its answer is there. Raises what made it fail."""
+    def send(self, text: str, **more: Any) -> TurnResult:
+        """One turn, until its answer is there; `more` as for `Session.send`. Raises what made it fail."""
         session = self._open()[0]
 
         async def turn() -> TurnResult:
-            return await session.send(text, images=images)
+            return await session.send(text, **more)
 
         return self._call(turn())
 
-    def stream(self, text: str, *, images: Sequence[str | Path] = ()) -> Iterator[Event]:
+    def stream(self, text: str, **more: Any) -> Iterator[Event]:
         """One turn's events as they happen; raises after the last one what made it fail."""
         session, loop, _ = self._open()
         events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
         async def turn() -> None:
             try:
-                async for event in session.send(text, images=images):
+                async for event in session.send(text, **more):
                     events.put(event)
             except BaseException as error:
                 events.put(error)

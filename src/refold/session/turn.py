@@ -30,6 +30,7 @@ from refold.session.memory import Fresh
 from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
+from refold.session.spending import Spending, in_time
 from refold.tools import ToolResult
 
 MOST_MESSAGES = 4  # injected context never takes more messages than sections
@@ -53,7 +54,8 @@ async def run_turn(scope: Scope, said: Parts) -> Turned:
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
-        ended = Turned("completed", await _until_answered(scope, said))
+        async with in_time(memory.config.limits.turn_seconds):
+            ended = Turned("completed", await _until_answered(scope, said))
     except asyncio.CancelledError:
         _settle_calls(scope, "by user")
         _note_abort(scope)
@@ -67,7 +69,7 @@ async def run_turn(scope: Scope, said: Parts) -> Turned:
 
 
 async def _until_answered(scope: Scope, said: Parts) -> str | None:
-    memory, inbox = scope.memory, scope.memory.thread.steers
+    memory, inbox, spending = scope.memory, scope.memory.thread.steers, Spending(scope.memory)
     _say_if_model_changed(scope)
     world = observe(scope.surroundings, memory.clock.now())
     stuck = overflowed = False
@@ -79,6 +81,7 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
         memory.record(ItemRecorded(memory.stored(said)))
     while True:
         _deliver(scope)
+        spending.step()
         try:
             answer = await sample(scope)
             overflowed = False

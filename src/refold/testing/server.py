@@ -1,7 +1,8 @@
-"""ResponsesServer: a scripted provider on loopback that speaks real HTTP/1.1 and server-sent events.
+"""ResponsesServer: a scripted provider on loopback that speaks real HTTP/1.1, server-sent events and WebSocket.
 
 It runs in a thread with its own event loop, so that it serves blocking and async callers and other processes alike.
-Rule 1: every POST to a path ending in `/responses` or `/responses/compact` uses one reply of the script.
+Rule 1: every POST to a path ending in `/responses` or `/responses/compact` uses one reply of the script, and so does
+every `response.create` over a WebSocket at `/responses`, unless it generates nothing.
 Rule 2: a request is logged before it is answered.
 """
 
@@ -13,11 +14,10 @@ import itertools
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,139 +27,38 @@ import msgspec
 from refold.core.profile import Provider
 from refold.errors import ConfigError
 from refold.model.scripted import Reply, Script, Step, read_script, wire_events
+from refold.testing.connection import READ_BYTES, Connection, LoggedRequest
+from refold.testing.websocket import play, play_warm_up
 
-READ_BYTES = 256 * 1024  # what asyncio takes from a socket at once; requests of several MB are normal here
 _HALF_EVENT = b'event: response.output_item.done\ndata: {"type":"response.output_item.done","item":{"type":"mess'
-
-
-@dataclass(frozen=True)
-class LoggedRequest:
-    """One request as it came. `path` includes the query; headers are (lower-case name, value) pairs in order."""
-
-    method: str
-    path: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-
-    @cached_property
-    def json(self) -> Any:
-        """The decoded body."""
-        return msgspec.json.decode(self.body)
-
-    @property
-    def input(self) -> list[dict[str, Any]]:
-        """The items of the request."""
-        return self.json["input"]
-
-    def header(self, name: str) -> str | None:
-        """The first header of this name, or None."""
-        return next((value for key, value in self.headers if key == name.lower()), None)
-
-    @property
-    def endpoint(self) -> str:
-        return self.path.partition("?")[0]
-
-    @property
-    def wants_stream(self) -> bool:
-        """Whether events are asked for; the accept header spares decoding a large body."""
-        if "text/event-stream" in (self.header("accept") or ""):
-            return True
-        try:
-            return bool(self.json.get("stream"))
-        except (msgspec.DecodeError, AttributeError):  # no JSON object: answered as scripted all the same
-            return False
-
-
-class ClientLeft(ConnectionError):
-    """The client closed the connection before its answer was complete."""
-
-
-class Connection:
-    """One client connection: h11 for the protocol, streams for the bytes. Mutable: what was pushed is not sent yet."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._http = h11.Connection(h11.SERVER)
-        self._out: list[bytes] = []
-
-    async def next_request(self) -> LoggedRequest | None:
-        """The next whole request; None when the client has no more."""
-        if self._http.our_state is h11.DONE:
-            self._http.start_next_cycle()
-        if self._http.our_state is not h11.IDLE:
-            return None
-        head: h11.Request | None = None
-        body: list[bytes] = []
-        while True:
-            match self._http.next_event():
-                case h11.Request() as head:
-                    if self._http.they_are_waiting_for_100_continue:
-                        self._push(h11.InformationalResponse(status_code=100, headers=[]))
-                        await self.flush()
-                case h11.Data(data=data):
-                    body.append(data)
-                case h11.EndOfMessage() if head is not None:
-                    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
-                    return LoggedRequest(head.method.decode(), head.target.decode(), headers, b"".join(body))
-                case h11.NEED_DATA:
-                    self._http.receive_data(await self._reader.read(READ_BYTES))
-                case _:  # ConnectionClosed, PAUSED
-                    return None
-
-    def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        self._push(h11.Response(status_code=status, headers=list(headers)))
-
-    def push(self, data: bytes) -> None:
-        self._push(h11.Data(data=data))
-
-    def end(self) -> None:
-        self._push(h11.EndOfMessage())
-
-    def _push(self, event: h11.Event) -> None:
-        self._out.append(self._http.send(event) or b"")
-
-    async def flush(self) -> None:
-        self._writer.write(b"".join(self._out))
-        self._out = []
-        await self._writer.drain()
-
-    async def silence(self, seconds: float) -> None:
-        """Send what was pushed, then nothing for so long. Raises ClientLeft as soon as the client has gone."""
-        if seconds <= 0:
-            return
-        await self.flush()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while data := await self._reader.read(READ_BYTES):
-                    self._http.receive_data(data)
-                raise ClientLeft
-
-    async def close(self, *, at_once: bool = False) -> None:
-        """Close in order (what was written arrives first), or drop everything at once."""
-        if at_once:
-            self._writer.transport.abort()
-        self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
 
 
 class ResponsesServer:
     """A scripted provider: `with ResponsesServer([text_reply("hi")]) as server: … server.url …`, or `async with`.
 
     `script` is a list of replies used in order, or a callable from LoggedRequest to Reply; `port` 0 takes a free one.
-    `requests` holds what was asked; `abandoned` the requests whose client left before the answer was complete.
-    With `log` false neither is kept: a benchmark's bodies would fill the memory.
+    `requests` holds what was asked; `abandoned` the requests whose client left before the answer was complete;
+    `handshakes` those of WebSockets. With `log` false none is kept: a benchmark's bodies would fill the memory.
+    The parameter `handshakes` answers handshakes as `script` does requests: a status of 300 and above refuses, anything
+    else accepts with the reply's headers, and so does the end of the list.
     An exception in a callable or a reply that cannot be sent is raised again when the `with` block ends.
     Mutable, and filled from the server's thread: look at `requests` when an answer to them has come.
     """
 
     def __init__(
-        self, script: Sequence[Step] | Callable[[Any], Reply | str], *, port: int = 0, log: bool = True
+        self,
+        script: Sequence[Step] | Callable[[Any], Reply | str],
+        *,
+        port: int = 0,
+        log: bool = True,
+        handshakes: Sequence[Reply] | Callable[[LoggedRequest], Reply] = (),
     ) -> None:
         self.requests: list[LoggedRequest] = []
+        self.handshakes: list[LoggedRequest] = []
         self.abandoned: list[LoggedRequest] = []
         self._script = Script(script)
+        self._handshakes = handshakes if callable(handshakes) else [*handshakes]
+        self._websockets = itertools.count(1)
         self._log = log
         self._address = ("127.0.0.1", port)
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
@@ -250,9 +149,12 @@ class ResponsesServer:
         left_in_order = False
         try:
             while request := await connection.next_request():
-                if self._log:
-                    self.requests.append(request)
-                if not await self._answer(connection, request):
+                if request.is_handshake:
+                    goes_on = await self._converse(connection, request)
+                else:
+                    self._note(self.requests, request)
+                    goes_on = await self._answer(connection, request, *self._next_reply(request))
+                if not goes_on:
                     break
             left_in_order = True
         except (OSError, h11.RemoteProtocolError):
@@ -262,9 +164,37 @@ class ResponsesServer:
         finally:
             await connection.close(at_once=not left_in_order)
 
-    async def _answer(self, connection: Connection, request: LoggedRequest) -> bool:
-        """Answer as scripted; False when the connection is to be cut."""
-        reply, serial = self._next_reply(request)
+    def _note(self, where: list[LoggedRequest], request: LoggedRequest) -> None:
+        if self._log:
+            where.append(request)
+
+    async def _converse(self, connection: Connection, handshake: LoggedRequest) -> bool:
+        """Answer a handshake and, when that accepts it, what is said over the WebSocket until it ends."""
+        self._note(self.handshakes, handshake)
+        reply = self._next_handshake(handshake)
+        if reply.status >= 300:
+            return await self._answer(connection, handshake, reply, 0)
+        websocket, number = await connection.upgrade(handshake, reply), next(self._websockets)
+        while (text := await websocket.next_text()) is not None:
+            request = replace(handshake, body=text.encode(), transport="websocket", connection=number)
+            self._note(self.requests, request)
+            try:
+                if request.is_warm_up:
+                    await play_warm_up(websocket)
+                elif not await play(websocket, *self._next_reply(request)):
+                    break
+            except ConnectionError:
+                self._note(self.abandoned, request)
+                raise
+        return False
+
+    def _next_handshake(self, handshake: LoggedRequest) -> Reply:
+        if callable(self._handshakes):
+            return self._handshakes(handshake)
+        return self._handshakes.pop(0) if self._handshakes else Reply()
+
+    async def _answer(self, connection: Connection, request: LoggedRequest, reply: Reply, serial: int) -> bool:
+        """Answer with this reply; False when the connection is to be cut."""
         try:
             await connection.silence(reply.delay)
             streamed = reply.status < 300 and request.endpoint.endswith("/responses") and request.wants_stream
@@ -279,8 +209,7 @@ class ResponsesServer:
             connection.end()
             await connection.flush()
         except ConnectionError:
-            if self._log:
-                self.abandoned.append(request)
+            self._note(self.abandoned, request)
             raise
         return True
 
@@ -288,8 +217,8 @@ class ResponsesServer:
         """The reply and its number; requests that are not for a model leave the script alone."""
         if not request.endpoint.endswith(("/responses", "/responses/compact")):
             return _complaint(404, f"nothing at {request.endpoint}"), 0
-        if request.method != "POST":  # 426 tells a client that tries a WebSocket to use POST
-            return _complaint(426 if request.header("upgrade") else 405, f"{request.method} is not for here"), 0
+        if request.method != "POST" and request.transport == "http":
+            return _complaint(405, f"{request.method} is not for here"), 0
         try:
             return self._script.next(request), self._script.used
         except Exception as error:
