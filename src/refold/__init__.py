@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.core.config import Config
+    from refold.core.limits import Limits, Price
     from refold.core.profile import Profile, Provider
     from refold.core.truncate import Budget
     from refold.errors import RefoldError
     from refold.model.responses import ResponsesModel
     from refold.model.scripted import ScriptedModel
+    from refold.session.hooks import Hook
     from refold.session.memory import Memory
     from refold.session.session import Session, TurnResult
     from refold.tools.commands import exec_command
@@ -34,7 +36,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget",
     "Config",
+    "Hook",
+    "Limits",
     "Memory",
+    "Price",
     "Profile",
     "Provider",
     "RefoldError",
@@ -51,7 +56,10 @@ __all__ = [
 _HOMES = {
     "Budget": "refold.core.truncate",
     "Config": "refold.core.config",
+    "Hook": "refold.session.hooks",
+    "Limits": "refold.core.limits",
     "Memory": "refold.session.memory",
+    "Price": "refold.core.limits",
     "Profile": "refold.core.profile",
     "Provider": "refold.core.profile",
     "RefoldError": "refold.errors",

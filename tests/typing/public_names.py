@@ -10,7 +10,10 @@ import refold
 from refold import (
     Budget,
     Config,
+    Hook,
+    Limits,
     Memory,
+    Price,
     Profile,
     Provider,
     RefoldError,
@@ -79,7 +82,10 @@ def models() -> list[Model]:
 
 
 def settings() -> Config:
-    config = Config(model="m", model_auto_compact_token_limit=1_000)
+    limits = Limits(turn_steps=20, session_cost=5.0)
+    price = Price(input=1.25, output=10.0)
+    assert_type(price.of(Usage()), float)
+    config = Config(model="m", model_auto_compact_token_limit=1_000, limits=limits, model_price=price)
     assert_type(config.model_context_window, int | None)
     return config
 
@@ -98,7 +104,8 @@ async def talk(folder: Path) -> TurnResult:
         assert_type(session.steer("only billing/"), str)
         assert_type(session.interrupt(), bool)
         assert_type(await session.compact(), CompactionEnded)
-        result = await session.send("And now?")
+        session.hooks.append(Watching())
+        result = await session.send("And now?", images=[folder / "p.png"], output_schema={"type": "object"})
         assert_type(result, TurnResult)
         assert_type(result.text, str | None)
         assert_type(result.usage, Usage)
@@ -106,6 +113,11 @@ async def talk(folder: Path) -> TurnResult:
         assert_type(again, Session)
         assert_type(other, Session)
     return result
+
+
+class Watching(Hook):
+    async def after_turn(self, ended: TurnEnded) -> None:
+        print(ended.outcome)
 
 
 def show(event: Event) -> str:

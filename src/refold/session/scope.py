@@ -11,6 +11,7 @@ from refold.core.items import Item
 from refold.core.wire import Wire
 from refold.model import Model
 from refold.observe import Surroundings
+from refold.session.hooks import Hook
 from refold.session.memory import Memory
 from refold.tools import Toolbox, ToolResult
 
@@ -64,6 +65,7 @@ class Scope:
         self.toolbox = toolbox
         self.surroundings = surroundings
         self.approve = approve
+        self.hooks: list[Hook] = []
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer
         self.gate = Gate()
         self.calls: list[Running] = []

@@ -28,6 +28,7 @@ from refold.session.beginning import (
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Event, Notice
 from refold.session.feed import drain
+from refold.session.hooks import Hook
 from refold.session.memory import Memory, read_thread
 from refold.session.said import said
 from refold.session.scope import Approve, Scope
@@ -102,8 +103,10 @@ class Session:
     def __init__(self, memory: Memory, scope: Scope) -> None:
         self.memory = memory
         self.model = scope.model
+        self.hooks: list[Hook] = scope.hooks  # called around each turn; append your own
         self._scope = scope
         self._task: asyncio.Task[Done] | None = None
+        self._stopping: asyncio.Task[Done] | None = None  # what was interrupted last
         self._group: asyncio.TaskGroup | None = None
         self._notices = first_notices(scope.model)
 
@@ -284,9 +287,16 @@ class Session:
         return item_id
 
     def interrupt(self) -> bool:
-        """Stop what is running; its log ends in `TurnEnded(interrupted)`. False when nothing runs."""
+        """Stop what is running; its log ends in `TurnEnded(interrupted)`. False when nothing runs.
+
+        A second time, while its tools are still given time to end: now.
+        """
         if self._task is None or self._task.done():
             return False
+        if self._stopping is self._task:
+            for running in self._scope.calls:
+                running.task.cancel()
+        self._stopping = self._task
         # After what is ready to run: a turn that was only just begun first records what the user said.
         self._task.get_loop().call_soon(self._task.cancel)
         return True

@@ -8,7 +8,7 @@ import msgspec
 
 from refold.core.compaction.due import Due
 from refold.core.fragments import KIND_TURN_ABORTED, KIND_TYPED, stored_message, tagged
-from refold.core.items import output_for
+from refold.core.items import message_text, output_for
 from refold.core.records import (
     JSON,
     ItemRecorded,
@@ -51,6 +51,8 @@ async def run_turn(scope: Scope, said: Parts) -> Turned:
     """One turn from the user's message to the answer. It always ends in a TurnEnded record, and never raises for
     what a model, tool, compaction or host did; only cancellation passes through, after the turn is settled."""
     memory = scope.memory
+    for hook in scope.hooks:
+        await hook.before_turn(message_text(memory.stored(said)))
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
@@ -64,7 +66,7 @@ async def run_turn(scope: Scope, said: Parts) -> Turned:
     except Exception as error:  # also what the host's own code raised: the log is settled all the same
         _settle_calls(scope, "by an error")
         ended = Turned("failed", error=error)
-    _end(scope, turn_id, began, ended)
+    await _tell_hooks(scope, _end(scope, turn_id, began, ended))
     return ended
 
 
@@ -215,18 +217,26 @@ def _note_abort(scope: Scope) -> None:
     scope.memory.record(ItemRecorded(scope.memory.stored([(KIND_TURN_ABORTED, note)])))
 
 
-def _end(scope: Scope, turn_id: str, began: float, ended: Turned) -> None:
+async def _tell_hooks(scope: Scope, ended: TurnEnded) -> None:
+    for hook in scope.hooks:
+        try:
+            await hook.after_turn(ended)
+        except Exception as error:
+            scope.memory.feed.publish(Notice(f"a hook failed after the turn: {type(error).__name__}: {error}"))
+
+
+def _end(scope: Scope, turn_id: str, began: float, ended: Turned) -> TurnEnded:
     clock = scope.memory.clock
     seconds = clock.monotonic() - began
-    scope.memory.record(
-        TurnEnded(
-            turn_id=turn_id,
-            outcome=ended.outcome,
-            last_message=ended.text,
-            error=str(ended.error) if ended.error else None,
-            started_at=clock.seconds() - int(seconds),
-            completed_at=clock.seconds(),
-            duration_ms=int(seconds * 1000),
-        )
+    record = TurnEnded(
+        turn_id=turn_id,
+        outcome=ended.outcome,
+        last_message=ended.text,
+        error=str(ended.error) if ended.error else None,
+        started_at=clock.seconds() - int(seconds),
+        completed_at=clock.seconds(),
+        duration_ms=int(seconds * 1000),
     )
+    scope.memory.record(record)
     scope.memory.store.sync()
+    return record
