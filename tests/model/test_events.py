@@ -495,3 +495,26 @@ def test_an_error_document_with_status_200_is_read():
     assert isinstance(document_error(b'{"error":{"message":"prompt is too long: 9 tokens > 8 maximum"}}'), ModelError)
     assert document_error(b'{"error":null,"output":[]}') is None
     assert document_error(b"<html>") is None
+
+
+# --- x-should-retry ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_provider_may_say_that_asking_again_is_no_use(status: int):
+    error = refusal(status, {"message": "no"}, {"x-should-retry": "false"})
+    assert isinstance(error, ModelUnavailable)
+    assert not is_worth_retrying(error)
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_provider_may_say_that_asking_again_helps(status: int):
+    error = refusal(status, {"message": "busy"}, {"x-should-retry": "true", "retry-after": "2"})
+    assert isinstance(error, ModelUnavailable)
+    assert (error.request_level, error.retry_after, error.status) == (True, 2, status)
+    assert "busy" in str(error)
+
+
+def test_what_does_not_fit_is_not_asked_again_whatever_is_said():
+    error = refusal(400, {"code": "context_length_exceeded", "message": "too long"}, {"x-should-retry": "true"})
+    assert isinstance(error, ContextWindowExceeded)

@@ -226,9 +226,21 @@ def http_error(
     """The error that an HTTP answer other than 200 stands for. `headers` have lower-case names; `now` is Unix seconds.
 
     5xx are request-level errors, 429 is not: the real program repeats the request for the first only (spec §9.5).
+    What `x-should-retry` says counts for more than the status.
     """
-    fault = _body_fault(body)
     asked = _asked_wait(headers, now)
+    error = _status_error(status, headers, _body_fault(body), asked, provider, now)
+    should = headers.get("x-should-retry", "").strip().lower()
+    if should == "false" and isinstance(error, ModelUnavailable):
+        error.retryable = False
+    if should == "true" and isinstance(error, ModelRefused):
+        return ModelUnavailable(str(error), retry_after=asked, status=status, request_level=True)
+    return error
+
+
+def _status_error(
+    status: int, headers: Mapping[str, str], fault: Fault, asked: float | None, provider: Provider, now: float | None
+) -> ModelError:
     known = _overflow(fault) if status not in (401, 403, 404, 429) else None
     known = known or _quota_error(fault, status, asked, now)
     if known is not None:
