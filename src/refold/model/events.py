@@ -27,6 +27,7 @@ from refold.errors import (
     ResponseIncomplete,
 )
 from refold.model import Completed, ItemDone, ItemStarted, ModelEvent, ReasoningDelta, ResponseStarted, TextDelta
+from refold.model.waits import asked_wait, written_wait
 
 CLOSED_EARLY = "stream disconnected before completion: stream closed before response.completed"
 IDLE_TIMEOUT = "idle timeout waiting for SSE"
@@ -68,12 +69,6 @@ _OVERFLOW_PHRASES = tuple(
         r"reduce the length of the (?:messages|prompt|input)(?:.*?limit is ([\d,]+))?",  # Groq, Cerebras
     )
 )
-_WAIT = re.compile(
-    r"(?:try again in|retry after)\s*(?:(\d+)\s*h(?:ours?)?\s*)?(?:(\d+)\s*m(?!s)(?:in(?:ute)?s?)?\s*)?"
-    r"(?:(\d+(?:\.\d+)?)\s*(ms|seconds?|s)\b)?",
-    re.IGNORECASE,
-)
-_NUMBER = re.compile(r"\s*\d+(?:\.\d+)?\s*")
 
 # Event types that say nothing to refold, although some repeat the whole response: not worth decoding.
 _UNREAD = frozenset(
@@ -228,7 +223,7 @@ def http_error(
     5xx are request-level errors, 429 is not: the real program repeats the request for the first only (spec §9.5).
     What `x-should-retry` says counts for more than the status.
     """
-    asked = _asked_wait(headers, now)
+    asked = asked_wait(headers, now)
     error = _status_error(status, headers, _body_fault(body), asked, provider, now)
     should = headers.get("x-should-retry", "").strip().lower()
     if should == "false" and isinstance(error, ModelUnavailable):
@@ -248,7 +243,7 @@ def _status_error(
     if status == 413:  # a smaller request is what helps, whatever limit it was
         return ContextWindowExceeded(_status_line(status, provider, fault.text))
     if status == 429 and not fault.has(REFUSAL_CODES):
-        wait = asked if asked is not None else _written_wait(fault.text)
+        wait = asked if asked is not None else written_wait(fault.text)
         return _noted(ModelUnavailable(TOO_MANY_REQUESTS, retry_after=wait, status=status), fault)
     if status >= 500:
         return _noted(ModelUnavailable(HIGH_DEMAND, retry_after=asked, status=status, request_level=True), fault)
@@ -270,7 +265,7 @@ def _stream_error(label: str, fault: Fault, status: int | None, now: float | Non
     rate limit 429, so that callers see them alike on both ways."""
     text = fault.text
     if RATE_LIMIT_CODE in fault.codes:
-        wait = _written_wait(text)
+        wait = written_wait(text)
         return ModelUnavailable(f"rate limit exceeded: {text or label}", retry_after=wait, status=429)
     known = _overflow(fault) or _quota_error(fault, status, None, now)
     if known is not None:
@@ -280,7 +275,7 @@ def _stream_error(label: str, fault: Fault, status: int | None, now: float | Non
     if fault.has(OVERLOAD_CODES):
         return ModelUnavailable(f"server overloaded: {text or label}", status=503)
     if status == 429:
-        return ModelUnavailable(text or TOO_MANY_REQUESTS, retry_after=_written_wait(text), status=429)
+        return ModelUnavailable(text or TOO_MANY_REQUESTS, retry_after=written_wait(text), status=429)
     if status is not None and 400 <= status < 500 and status not in WORTH_REPEATING:
         return ModelRefused(text or label, status=status, code=fault.code)
     return ModelUnavailable(f"{label}: {text}" if text else label, status=status)
@@ -359,33 +354,6 @@ def _noted(error: ModelError, fault: Fault) -> ModelError:
 
 
 # --- waits and texts -----------------------------------------------------------------------------------
-
-
-def _asked_wait(headers: Mapping[str, str], now: float | None) -> float | None:
-    """Seconds that the headers ask to wait; None when they do not, or not understandably."""
-    millis, wait = headers.get("retry-after-ms", ""), headers.get("retry-after", "")
-    if _NUMBER.fullmatch(millis):
-        return float(millis) / 1000
-    if _NUMBER.fullmatch(wait):
-        return float(wait)
-    if not wait or now is None:
-        return None
-    from email.utils import parsedate_to_datetime  # dates are rare, and this import is not small
-
-    try:
-        return max(0.0, parsedate_to_datetime(wait).timestamp() - now)
-    except ValueError:
-        return None
-
-
-def _written_wait(text: str) -> float | None:
-    """Seconds of the first “try again in 1m2.5s”; None when there is none."""
-    match = _WAIT.search(text)
-    if match is None or not any(match.groups()):
-        return None
-    hours, minutes, number, unit = match.groups()
-    seconds = float(number or 0) / (1000 if unit and unit.lower() == "ms" else 1)
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds
 
 
 def _reset_wait(fault: Fault, now: float | None) -> float | None:
