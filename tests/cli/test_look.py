@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from refold.rollout import read_lines
+from refold.testing import ResponsesServer
 
 DATA = Path(__file__).parents[1] / "data"
 ROLLOUTS = sorted((DATA / "oracle" / "rollouts").glob("*.jsonl"))
@@ -326,3 +327,14 @@ def test_reader_that_leaves_early_is_not_complained_about(machine, tmp_path):
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_the_gauge_shows_the_window_that_the_session_ran_with(machine):
+    with ResponsesServer(["hi"]) as server:
+        machine.connect(server, "model_context_window = 12000")
+        assert machine.refold("run", "hello").status == 0
+    machine.configure(f'model = "mock-tokens"\nmodel_catalog_json = "{machine.folder}/models.json"')
+    shown = machine.refold("context", machine.rollout)
+    assert "of 12,000 tokens" in shown.out
+    assert "of 272,000 tokens" in machine.refold("context", machine.rollout, "-m", "mock-tokens").out
+    assert "of 50,000 tokens" in machine.refold("context", machine.rollout, "-c", "model_context_window=50000").out

@@ -103,7 +103,10 @@ def context(
     home, config = settings_from(settings)
     path = find(reference)
     thread = read_thread(path, headless=True)
-    view = context_of(thread, profile_of(model_name(model, config, thread), config))
+    profile = profile_of(model_name(model, config, thread), config)
+    if thread.usable_window and model is None and config.model_context_window is None:
+        profile = profile.with_usable(thread.usable_window)  # as the session was run with
+    view = context_of(thread, profile)
     added = _live_rows(thread, home, config, folder(cwd)) if live else []
     if as_json:
         document = msgspec.to_builtins(view)

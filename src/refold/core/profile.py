@@ -48,6 +48,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             return ceiling
         return self.auto_compact_token_limit if ceiling is None else min(self.auto_compact_token_limit, ceiling)
 
+    def with_usable(self, tokens: int) -> Profile:
+        """The same model with a context window of which so many tokens are usable."""
+        return msgspec.structs.replace(self, context_window=-(-tokens * 100 // EFFECTIVE_PERCENT))
+
     def percent_left(self, used: int) -> int | None:
         """Percent of the context window still free, 0–100; the baseline that every session holds is not counted."""
         if not self.context_window:

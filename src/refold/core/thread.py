@@ -55,6 +55,7 @@ class Thread:
         self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
         self.settings: JSON | None = None  # the newest turn context
         self.open_turn: str | None = None
+        self.usable_window: int | None = None  # tokens; what the newest turn was begun with
         self.turns = 0
         self.compactions = 0
         self.known: set[str] = set()  # hashes of what the log holds for requests to refer to
@@ -109,8 +110,9 @@ class Thread:
                 self.usage_told = self.usage_told or not is_estimate
                 if self.window_prefix is None and last.input_tokens:
                     self.window_prefix = last.total_tokens
-            case TurnStarted(turn_id=turn_id):
+            case TurnStarted(turn_id=turn_id, context_window=usable):
                 self.open_turn = turn_id
+                self.usable_window = usable if isinstance(usable, int) else None
                 self.turns += 1
             case TurnEnded():
                 self.open_turn = None
@@ -205,7 +207,7 @@ def _state(thread: Thread) -> dict[str, Any]:
         "usage": (thread.last_usage, thread.counted, thread.window_prefix, thread.total_usage, thread.usage_told),
         "world": thread.world,
         "settings": thread.settings,
-        "turn": (thread.open_turn, thread.turns, thread.compactions),
+        "turn": (thread.open_turn, thread.usable_window, thread.turns, thread.compactions),
         "steers": thread.steers,
         "sent": (thread.sent, thread.known),
     }
