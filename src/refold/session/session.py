@@ -60,12 +60,23 @@ class Turn:
     Both raise the error that made the turn fail; iterating raises it after the last event.
     """
 
-    def __init__(self, session: Session, task: asyncio.Task[Done]) -> None:
+    def __init__(self, session: Session, task: asyncio.Task[Done], *, waits: bool = False) -> None:
         self._session = session
         self._task = task
-        self._used_before = session.memory.thread.total_usage
         self._used = Usage()
+        self._begun = asyncio.Event()
+        self._listeners: list[asyncio.Queue[Event | None]] = []
+        if not waits:
+            self.begin()
         task.add_done_callback(self._count)
+
+    def begin(self) -> None:
+        """From here on the events are this turn's; the session calls it."""
+        self._used_before = self._session.memory.thread.total_usage
+        for listener in self._listeners:
+            while not listener.empty():
+                listener.get_nowait()
+        self._begun.set()
 
     def __await__(self) -> Generator[Any, None, TurnResult]:
         return self._result().__await__()
@@ -83,15 +94,19 @@ class Turn:
         return TurnResult(ended.text, ended.outcome, self._used)
 
     def _count(self, _: object) -> None:
+        if not self._begun.is_set():  # it was dropped from the queue
+            self.begin()
         self._used = self._session.memory.thread.total_usage - self._used_before
 
     def __aiter__(self) -> AsyncIterator[Event]:
         feed = self._session.memory.feed
         listener = feed.listen()
+        self._listeners.append(listener)
         self._task.add_done_callback(lambda _: feed.end(listener))
         return self._events(listener)
 
     async def _events(self, listener: asyncio.Queue[Event | None]) -> AsyncIterator[Event]:
+        await self._begun.wait()
         async for event in drain(listener):
             yield event
         await self._result()
@@ -106,6 +121,7 @@ class Session:
         self.hooks: list[Hook] = scope.hooks  # called around each turn; append your own
         self._scope = scope
         self._task: asyncio.Task[Done] | None = None
+        self._waiting: list[asyncio.Task[Done]] = []  # turns that were queued, in their order
         self._stopping: asyncio.Task[Done] | None = None  # what was interrupted last
         self._group: asyncio.TaskGroup | None = None
         self._notices = first_notices(scope.model)
@@ -264,7 +280,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        return self._task is not None and not self._task.done()
+        return bool(self._waiting) or (self._task is not None and not self._task.done())
 
     def send(
         self, text: str, *, images: Sequence[str | Path] = (), output_schema: dict[str, Any] | None = None
@@ -276,6 +292,28 @@ class Session:
         task = self._begin(run_turn(self._scope, said(text, images)))
         self._scope.output_schema = output_schema
         return Turn(self, task)
+
+    def queue(
+        self, text: str, *, images: Sequence[str | Path] = (), output_schema: dict[str, Any] | None = None
+    ) -> Turn:
+        """Like `send`, but after what is running and what was queued before. An interrupt drops what waits."""
+        before = self._waiting[-1] if self._waiting else self._task
+        if before is None or not self.busy or self._group is None:
+            return self.send(text, images=images, output_schema=output_schema)
+        parts = said(text, images)
+        mine: list[Turn] = []
+
+        async def later() -> Done:
+            await asyncio.wait([before])
+            self._task, self._scope.output_schema = asyncio.current_task(), output_schema
+            mine[0].begin()
+            return await self._guarded(run_turn(self._scope, parts))
+
+        task = self._group.create_task(later())
+        self._waiting.append(task)
+        task.add_done_callback(self._waiting.remove)
+        mine.append(Turn(self, task, waits=True))
+        return mine[0]
 
     def steer(self, text: str) -> str:
         """Say something while the turn goes on; the model reads it at its next sampling (or in the next turn).
@@ -297,6 +335,9 @@ class Session:
             for running in self._scope.calls:
                 running.task.cancel()
         self._stopping = self._task
+        for waiting in self._waiting:
+            if waiting is not self._task:
+                waiting.cancel()
         # After what is ready to run: a turn that was only just begun first records what the user said.
         self._task.get_loop().call_soon(self._task.cancel)
         return True
