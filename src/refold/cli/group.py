@@ -18,6 +18,7 @@ COMMANDS = {
     "show": ("refold.cli.look", "Show what happened in a session, record by record."),
     "context": ("refold.cli.look", "Show what the next request holds, item by item, and how full the window is."),
     "sent": ("refold.cli.sent", "Show every request that a session sent, byte for byte."),
+    "doctor": ("refold.cli.doctor", "Examine a provider: what it can do, and the settings that fit."),
     "demo": ("refold.cli.demo", "Play a whole session for real, with a scripted model."),
 }
 
