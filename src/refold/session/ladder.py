@@ -19,7 +19,7 @@ from refold.core.pairing import for_prompt
 from refold.core.records import JSON, CompactionAttempted
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
-from refold.errors import CompactionFailed, ContextWindowExceeded, ModelUnavailable, ResponseIncomplete
+from refold.errors import CompactionFailed, ContextWindowExceeded, ModelRefused, ModelUnavailable, ResponseIncomplete
 from refold.model import Completed, FellBack, HasSecondWay, ItemDone, Model
 from refold.session.events import CompactionEnded, CompactionStarted, Notice, SamplingStarted
 from refold.session.home import handoff_text
@@ -97,6 +97,9 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: 
             patience.renew()
         except ResponseIncomplete as error:  # half a summary is none, and asking again would cut it off again
             _failed(memory, dropped, str(error), error.usage)
+            raise
+        except ModelRefused as error:
+            _failed(memory, dropped, str(error))
             raise
         except (ModelUnavailable, CompactionFailed) as error:
             _failed(memory, dropped, str(error), completed.usage)
