@@ -26,6 +26,7 @@ class ModelUnavailable(ModelError):
     `retry_after` is the wait in seconds that the provider asked for, or None.
     `request_level` is true when the request was refused before a stream began.
     `retryable` is false when waiting a little cannot help (a quota that resets in hours).
+    `reached` is false when nobody answered at that address at all.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class ModelUnavailable(ModelError):
         status: int | None = None,
         request_level: bool = False,
         retryable: bool = True,
+        reached: bool = True,
     ) -> None:
         super().__init__(message)
+        self.reached = reached
         self.retry_after = retry_after
         self.status = status
         self.request_level = request_level

@@ -76,6 +76,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     request_max_retries: int = 4
     stream_max_retries: int = 5
     stream_idle_timeout_ms: int = 300_000
+    longest_wait_ms: int = 300_000  # whoever asks to wait longer is not waited for
     supports_websockets: bool = False
     base_instructions_as: Literal["message", "instructions"] = "message"  # the first input item, or the body's own key
     developer_role: Literal["developer", "system", "user"] = "developer"  # many local chat templates know no developer

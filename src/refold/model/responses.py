@@ -192,7 +192,7 @@ class ResponsesModel:
             response = await client.send(message, stream=True)
         except TimeoutException as error:
             text = f"cannot reach {where}: no WebSocket within {CONNECT_SECONDS:g} s"
-            raise ModelUnavailable(text, request_level=True) from error
+            raise ModelUnavailable(text, request_level=True, reached=False) from error
         except RequestError as error:
             raise self._unanswered(error) from error
         if response.status_code != 101:
@@ -273,6 +273,7 @@ class ResponsesModel:
         match error:
             case httpx2.ConnectTimeout():
                 text = f"cannot reach {where}: no connection within {CONNECT_SECONDS:g} s"
+                return ModelUnavailable(text, request_level=True, reached=False)
             case httpx2.ReadTimeout() | httpx2.WriteTimeout():
                 return BadModelStream(IDLE_TIMEOUT)
             case httpx2.LocalProtocolError():  # its text quotes the header, which may be the key
@@ -281,7 +282,7 @@ class ResponsesModel:
                 root = _root(error)
                 text = f"cannot reach {where}: {_reason(root)}"
                 lasting = isinstance(root, ssl.SSLCertVerificationError)
-                return ModelUnavailable(text, request_level=True, retryable=not lasting)
+                return ModelUnavailable(text, request_level=True, retryable=not lasting, reached=False)
             case _:
                 text = f"{where} closed the connection without an answer"
         return ModelUnavailable(text, request_level=True)

@@ -35,7 +35,7 @@ IDLE_TIMEOUT = "idle timeout waiting for websocket"
 FALLING_BACK = "Falling back from WebSockets to HTTPS transport."
 PROTOCOL = "responses_websockets=2026-02-06"  # the value of the header `openai-beta`
 RECONNECT_CODES = frozenset({"previous_response_not_found", "websocket_connection_limit_reached"})
-MOST_IDLE = 32  # connections kept open between requests, over all threads; the client's pool holds 100
+MOST_IDLE = 32  # connections kept open between requests, over all threads; httpx2 limits none of them
 QUIET_SECONDS = 55.0  # after such a silence a connection is asked whether it still stands
 PONG_SECONDS = 5.0
 LEFTOVER_SECONDS = 0.02  # what lies on an idle connection is there, or is half a TLS record

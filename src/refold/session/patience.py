@@ -26,13 +26,14 @@ class Patience:
 
         An error that is not the provider's (an answer that cannot be used) counts as a broken stream.
         """
-        if isinstance(error, ModelError) and not is_worth_retrying(error):
+        longest = self._provider.longest_wait_ms / 1000
+        if isinstance(error, ModelError) and not is_worth_retrying(error, longest):
             return None
         if isinstance(error, ModelUnavailable) and error.request_level:
             if self._requests < self._provider.request_max_retries:
                 self._requests += 1
                 return self._waiting("request", self._requests, self._provider.request_max_retries, error)
-            if error.status is None:
+            if not error.reached:
                 return None  # nobody answers at that address: it will not come back within seconds
             self._requests = 0
         if self._streams >= self._provider.stream_max_retries:
