@@ -15,7 +15,7 @@ import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import core, estimate, turns
+from bench import core, crowd, estimate, turns
 from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
@@ -72,7 +72,16 @@ Against exact o200k counts, on files and on kinds of log that played no part in 
 states limits; the guess decides when compaction is due where no provider has told any usage (docs/decisions/0013).
 """,
 )
-GROUPS = (TURNS, CORE, ESTIMATES)
+CROWD = Group(
+    "Crowd",
+    crowd.TABLE,
+    {"crowd": crowd.rows},
+    """\
+1,000 sessions at once in one process, each with its own model, 20 turns each with a tool call; the provider is a
+process of its own. Memory is resident pages after a full collection, less the items themselves.
+""",
+)
+GROUPS = (TURNS, CORE, ESTIMATES, CROWD)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance
@@ -81,7 +90,7 @@ Made by `make bench ARGS=--write`: refold beside a bare agent loop (`bench/bare.
 anew for each request, nothing stored), the real program, the OpenAI Agents SDK and LangChain, where `make peers` put
 them, on the same scripted provider, in one run. The ratios count; the absolute numbers say more about the machine
 ({machine}) and what else it was doing. Each number is the lowest of the rounds, in which the
-peers take turns. Budgets are those of the design.
+peers take turns. Budgets are those of the design. `make bench ARGS="crowd --write"` makes one table anew.
 """
 
 
@@ -99,7 +108,7 @@ def main(words: list[str]) -> None:
     for peer in PEERS:
         if peer not in peers():
             print(f"{peer.name} is not installed (make peers)", file=sys.stderr)
-    pages: list[str] = []
+    pages: dict[str, str] = {}
     for group in GROUPS:
         chosen = [name for name in group.benches if not names or name in names]
         if group is ESTIMATES and chosen and find_spec("quicktok") is None:
@@ -108,10 +117,18 @@ def main(words: list[str]) -> None:
             print("no exact token counter is installed (make peers)", file=sys.stderr)
             continue
         if chosen:
-            pages.append(_measured(group, chosen))
+            pages[group.title] = _measured(group, chosen)
     if "--write" in words:
-        machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-        PAGE.write_text("\n".join([HEAD.format(machine=machine), *pages]), encoding="utf-8")
+        _write(pages)
+
+
+def _write(measured: dict[str, str]) -> None:
+    """The page with what was measured; tables of other groups stay as they are."""
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:] if PAGE.exists() else []
+    pages = {text.partition("\n")[0]: f"## {text}".rstrip("\n") + "\n" for text in sections} | measured
+    ordered = [pages[group.title] for group in GROUPS if group.title in pages]
+    PAGE.write_text("\n".join([HEAD.format(machine=machine), *ordered]), encoding="utf-8")
 
 
 def _measured(group: Group, names: list[str]) -> str:

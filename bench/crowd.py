@@ -241,6 +241,12 @@ def _allow_descriptors(needed: int = 1 << 20) -> None:
     print(f"open files: the soft limit is raised from {soft:,} to {most:,}", file=sys.stderr)
 
 
+def rows() -> Iterator[str]:
+    """The figures of the design's crowd: 1,000 sessions, 20 turns."""
+    _allow_descriptors(DESCRIPTORS_EACH * 1_000 + 200)
+    yield from measured(1_000, 20).rows()
+
+
 def main() -> None:
     """Many sessions at once in one process, each turn with a tool call; prints a markdown table."""
     parser = argparse.ArgumentParser(prog="python -m bench.crowd", description=main.__doc__)

@@ -19,7 +19,16 @@ from refold.errors import (
     ModelUnavailable,
     ResponseIncomplete,
 )
-from refold.model import Completed, ItemDone, ItemStarted, ModelEvent, ReasoningDelta, ResponseStarted, TextDelta
+from refold.model import (
+    ArgumentsDelta,
+    Completed,
+    ItemDone,
+    ItemStarted,
+    ModelEvent,
+    ReasoningDelta,
+    ResponseStarted,
+    TextDelta,
+)
 from refold.model.events import (
     HIGH_DEMAND,
     TEXT_LIMIT,
@@ -518,3 +527,8 @@ def test_a_provider_may_say_that_asking_again_helps(status: int):
 def test_what_does_not_fit_is_not_asked_again_whatever_is_said():
     error = refusal(400, {"code": "context_length_exceeded", "message": "too long"}, {"x-should-retry": "true"})
     assert isinstance(error, ContextWindowExceeded)
+
+
+@pytest.mark.parametrize("kind", ["response.function_call_arguments.delta", "response.custom_tool_call_input.delta"])
+def test_more_of_what_a_call_asks_for_is_a_preview(kind: str):
+    assert read_event({"type": kind, "item_id": "fc_1", "delta": '{"cm'}) == ArgumentsDelta("fc_1", '{"cm')

@@ -34,12 +34,9 @@ class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
     item: Item
     origin: Origin
     sizes: Sizes
+    tokens: int  # of its sizes
     address: str  # thread:ordinal of the record that brought it
     turn_id: str | None = None
-
-    @property
-    def tokens(self) -> int:
-        return self.sizes.tokens
 
 
 def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
@@ -49,7 +46,7 @@ def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
     except UnicodeEncodeError:
         item = without_lone_surrogates(item)
         sizes = measure(item)
-    return Entry(item, origin_of(item), sizes, address, turn_of(item) or turn_id)
+    return Entry(item, origin_of(item), sizes, sizes.tokens, address, turn_of(item) or turn_id)
 
 
 # --- questions ---------------------------------------------------------------------------------------------

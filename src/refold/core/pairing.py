@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from refold.core.history import Entry, entry
-from refold.core.items import OUTPUT_TYPE_OF, OUTPUT_TYPES, Item, is_call, output_for
+from refold.core.items import OUTPUT_TYPE_OF, Item, is_call, is_output, output_for
 from refold.core.jsonio import is_list, is_object
 
 ABORTED = "aborted"  # the output of a call that never got one
@@ -66,12 +66,16 @@ class View:
         """Read the next entry."""
         self.count += 1
         kind = e.item.get("type")
-        if is_call(e.item):
+        if kind == "message":  # most are
+            if (self._waiting or self._early) and e.origin in ("typed", "summary"):
+                self._give_up()
+            self._append(e)
+        elif is_call(e.item):
             self._take_call(e)
-        elif kind in OUTPUT_TYPES:
+        elif is_output(e.item):
             self._take_output(e)
         elif kind != "additional_tools":  # tools are a fact of now: each request tells its own
-            if (self._waiting or self._early) and (e.origin in ("typed", "summary") or kind == "agent_message"):
+            if kind == "agent_message":
                 self._give_up()
             self._append(e)
 

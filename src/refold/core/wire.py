@@ -21,7 +21,7 @@ from refold.core.prompt import Prompt
 
 BASE_NAMESPACE = uuid.NAMESPACE_OID  # of the base instructions' id: constant for a thread
 LITE_HEADER = "x-openai-internal-codex-responses-lite"
-BLOCK_BYTES = 64 * 1024  # encoded items are joined to blocks of about this size
+BLOCK_BYTES = 16 * 1024  # encoded items are joined to blocks of about this size
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

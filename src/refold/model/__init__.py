@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from refold.model.scripted import ScriptedModel
 
 __all__ = [
+    "ArgumentsDelta",
     "Completed",
     "FellBack",
     "HasSecondWay",
@@ -76,13 +77,22 @@ class Completed(msgspec.Struct, frozen=True):
     end_turn: bool | None = None
 
 
+class ArgumentsDelta(msgspec.Struct, frozen=True):
+    """More of what a call asks for: its arguments, or a custom tool's input."""
+
+    item_id: str
+    text: str
+
+
 class FellBack(msgspec.Struct, frozen=True):
     """The provider is asked in its second way from now on; `text` is one line that a person should see."""
 
     text: str
 
 
-ModelEvent: TypeAlias = ResponseStarted | ItemStarted | TextDelta | ReasoningDelta | ItemDone | Completed | FellBack
+ModelEvent: TypeAlias = (
+    ResponseStarted | ItemStarted | TextDelta | ReasoningDelta | ArgumentsDelta | ItemDone | Completed | FellBack
+)
 
 
 class Model(Protocol):

@@ -26,7 +26,16 @@ from refold.errors import (
     ModelUnavailable,
     ResponseIncomplete,
 )
-from refold.model import Completed, ItemDone, ItemStarted, ModelEvent, ReasoningDelta, ResponseStarted, TextDelta
+from refold.model import (
+    ArgumentsDelta,
+    Completed,
+    ItemDone,
+    ItemStarted,
+    ModelEvent,
+    ReasoningDelta,
+    ResponseStarted,
+    TextDelta,
+)
 from refold.model.waits import asked_wait, written_wait
 
 CLOSED_EARLY = "stream disconnected before completion: stream closed before response.completed"
@@ -77,9 +86,7 @@ _UNREAD = frozenset(
         "response.content_part.added",
         "response.content_part.done",
         "response.output_text.done",
-        "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
-        "response.custom_tool_call_input.delta",
         "response.custom_tool_call_input.done",
         "response.reasoning_summary_part.added",
         "response.reasoning_summary_part.done",
@@ -131,6 +138,11 @@ def read_event(message: dict[str, Any], *, now: float | None = None) -> ModelEve
             return TextDelta(_string(message, "item_id"), text)
         case {"type": "response.reasoning_summary_text.delta" | "response.reasoning_text.delta", "delta": str(text)}:
             return ReasoningDelta(_string(message, "item_id"), text)
+        case {
+            "type": "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta",
+            "delta": str(text),
+        }:
+            return ArgumentsDelta(_string(message, "item_id"), text)
         case {"type": "response.output_item.done", "item": dict(item)}:
             return ItemDone(item)
         case {"type": "response.output_item.added", "item": dict(item)}:

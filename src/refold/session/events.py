@@ -28,6 +28,13 @@ class ReasoningPreview(msgspec.Struct, frozen=True):
     text: str
 
 
+class CallPreview(msgspec.Struct, frozen=True):
+    """More of what the call that item `item_id` will hold asks for."""
+
+    item_id: str
+    text: str
+
+
 class PreviewDropped(msgspec.Struct, frozen=True):
     """The previews since the last record came from an attempt that broke; nothing of them was kept."""
 
@@ -98,6 +105,7 @@ Event: TypeAlias = (
     Record
     | TextPreview
     | ReasoningPreview
+    | CallPreview
     | PreviewDropped
     | SamplingStarted
     | ToolStarted

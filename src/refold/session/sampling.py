@@ -15,8 +15,18 @@ import msgspec
 from refold.core.items import Item, is_call, message_text, output_for
 from refold.core.wire import Identity
 from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
-from refold.model import Completed, FellBack, HasSecondWay, ItemDone, ModelEvent, ReasoningDelta, TextDelta
+from refold.model import (
+    ArgumentsDelta,
+    Completed,
+    FellBack,
+    HasSecondWay,
+    ItemDone,
+    ModelEvent,
+    ReasoningDelta,
+    TextDelta,
+)
 from refold.session.events import (
+    CallPreview,
     Notice,
     PreviewDropped,
     ReasoningPreview,
@@ -109,6 +119,8 @@ def _preview(scope: Scope, event: ModelEvent) -> None:
             scope.memory.feed.publish(TextPreview(item_id, more))
         case ReasoningDelta(item_id=item_id, text=more):
             scope.memory.feed.publish(ReasoningPreview(item_id, more))
+        case ArgumentsDelta(item_id=item_id, text=more):
+            scope.memory.feed.publish(CallPreview(item_id, more))
         case FellBack(text=text):
             scope.memory.feed.publish(Notice(text))
         case _:
