@@ -12,6 +12,7 @@ import pytest
 
 from refold.core.fragments import origin_of
 from refold.core.items import PASSTHROUGH
+from refold.core.profile import Profile
 from refold.errors import ConfigError
 from refold.rollout.catalogue import Catalogue
 from refold.session import Session
@@ -115,3 +116,41 @@ def test_a_wrong_image_begins_no_turn(tmp_path: Path) -> None:
             assert (await session.send("hi")).text == "x"
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"RIFF\0\0\0\0WAVEfmt ", "wav"), (b"ID3\3", "mpeg"), (b"\xff\xfb\x90", "mpeg")]
+)
+def test_audio_stands_before_the_text(tmp_path: Path, data: bytes, kind: str) -> None:
+    path = tmp_path / "sound"
+    path.write_bytes(data)
+    sound, text = said("what is said?", audio=[path])
+    assert sound[0] == "user.audio"
+    assert isinstance(sound[1], dict)
+    assert sound[1]["type"] == "input_audio"
+    assert sound[1]["audio_url"].startswith(f"data:audio/{kind};base64,")
+    assert text == ("user.text", "what is said?")
+
+
+def test_a_picture_is_no_audio_and_the_other_way_round(tmp_path: Path) -> None:
+    picture, sound = tmp_path / "p", tmp_path / "s"
+    picture.write_bytes(PNG)
+    sound.write_bytes(b"RIFF\0\0\0\0WAVE")
+    with pytest.raises(ConfigError, match="is not a WAV or MP3 file"):
+        said("x", audio=[picture])
+    with pytest.raises(ConfigError, match="is not a PNG"):
+        said("x", images=[sound])
+
+
+def test_a_session_sends_audio(tmp_path: Path) -> None:
+    path = tmp_path / "s.wav"
+    path.write_bytes(b"RIFF\0\0\0\0WAVEfmt ")
+    listening = Profile(slug="m", input_modalities=("text", "audio"))
+    model = ScriptedModel(["a word"], profile=listening)
+
+    async def play() -> None:
+        async with Session.start(model=model, cwd=tmp_path, home=tmp_path / "home") as session:
+            await session.send("what is said?", audio=[path])
+
+    asyncio.run(play())
+    assert "data:audio/wav" in json.dumps(model.requests[0]["input"])

@@ -25,6 +25,7 @@ REPLACES = "These AGENTS.md instructions replace all previously provided AGENTS.
 # Kinds under which a stored item names its parts (the real program's own words).
 KIND_TYPED = "user.text"
 KIND_IMAGE = "user.image"
+KIND_AUDIO = "user.audio"
 KIND_SUMMARY = "compaction.summary"
 KIND_PERMISSIONS = "permissions.instructions"
 KIND_AGENTS_MD = "agents_md.instructions"

@@ -283,24 +283,35 @@ class Session:
         return bool(self._waiting) or (self._task is not None and not self._task.done())
 
     def send(
-        self, text: str, *, images: Sequence[str | Path] = (), output_schema: dict[str, Any] | None = None
+        self,
+        text: str,
+        *,
+        images: Sequence[str | Path] = (),
+        audio: Sequence[str | Path] = (),
+        output_schema: dict[str, Any] | None = None,
     ) -> Turn:
-        """Begin a turn with what the user says; `images` are files or URLs, the answer keeps to a strict JSON schema.
+        """Begin a turn with what the user says; `images` and `audio` are files or URLs; the answer keeps
+        to a strict JSON schema.
 
-        Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is no image.
+        Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is neither.
         """
-        task = self._begin(run_turn(self._scope, said(text, images)))
+        task = self._begin(run_turn(self._scope, said(text, images, audio)))
         self._scope.output_schema = output_schema
         return Turn(self, task)
 
     def queue(
-        self, text: str, *, images: Sequence[str | Path] = (), output_schema: dict[str, Any] | None = None
+        self,
+        text: str,
+        *,
+        images: Sequence[str | Path] = (),
+        audio: Sequence[str | Path] = (),
+        output_schema: dict[str, Any] | None = None,
     ) -> Turn:
         """Like `send`, but after what is running and what was queued before. An interrupt drops what waits."""
         before = self._waiting[-1] if self._waiting else self._task
         if before is None or not self.busy or self._group is None:
-            return self.send(text, images=images, output_schema=output_schema)
-        parts = said(text, images)
+            return self.send(text, images=images, audio=audio, output_schema=output_schema)
+        parts = said(text, images, audio)
         mine: list[Turn] = []
 
         async def later() -> Done:
