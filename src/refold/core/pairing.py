@@ -191,9 +191,8 @@ class View:
 
     def _claimed(self, kind: str, call_id: str) -> Entry | None:
         """The call that an output of this kind and id answers; it waits no longer."""
-        recorded = self._derived.get(call_id) if self._derived else None
-        exactly = call_id if recorded is not None else None  # it names one call of several
-        key = (kind, call_id if recorded is None else recorded)
+        exactly = call_id if call_id in self._derived else None  # it names one call of several
+        key = (kind, self._derived.get(call_id, call_id))
         call = _pop_first(self._waiting, key, exactly)
         if call is None:
             call = _pop_first(self._given_up, key, exactly)

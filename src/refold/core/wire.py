@@ -161,11 +161,12 @@ class Wire:
         if prompt.base_instructions and self._as_key:
             head += b',"instructions":' + dump(prompt.base_instructions)
         head += b',"stream":true,"input":['
-        tail = b"]," + dump(self._settings(prompt, identity))[1:]
+        metadata = client_metadata(identity)
+        tail = b"]," + dump(self._settings(prompt, metadata))[1:]
         self._encode(prompt.entries)
         parts = (*base, *self._blocks, *self._loose)
         items = len(base) + len(prompt.entries)
-        headers = _headers(identity) | ({LITE_HEADER: "true"} if self.profile.lite else {})
+        headers = _headers(metadata) | ({LITE_HEADER: "true"} if self.profile.lite else {})
         digest = self._digest.of(head + b",".join(base), self._blocks, self._loose, tail)
         return Request(
             head=head,
@@ -240,7 +241,7 @@ class Wire:
         if len(self._bytes) > 2 * len(entries) + 64:
             self._bytes = {entry: self._bytes[entry] for entry in entries}
 
-    def _settings(self, prompt: Prompt, identity: Identity) -> dict[str, Any]:
+    def _settings(self, prompt: Prompt, metadata: dict[str, str]) -> dict[str, Any]:
         text: dict[str, Any] = {}
         if self.profile.verbosity:
             text["verbosity"] = self.profile.verbosity
@@ -256,11 +257,11 @@ class Wire:
             "store": False,
             "include": ["reasoning.encrypted_content"],
             **({"service_tier": tier} if tier else {}),
-            "prompt_cache_key": identity.thread_id,
+            "prompt_cache_key": metadata["thread_id"],
             **({"text": text} if text else {}),
             **self.provider.extra_body,
         }
-        settings["client_metadata"] = client_metadata(identity)
+        settings["client_metadata"] = metadata
         return {key: value for key, value in settings.items() if key not in self.provider.leave_out}
 
     def _reasoning(self) -> dict[str, Any]:
@@ -298,13 +299,13 @@ def _turn_metadata(identity: Identity, window: str) -> dict[str, Any]:
     }
 
 
-def _headers(identity: Identity) -> dict[str, str]:
-    window = f"{identity.thread_id}:{identity.window_number}"
+def _headers(metadata: dict[str, str]) -> dict[str, str]:
+    thread_id = metadata["thread_id"]
     return {
-        "x-codex-window-id": window,
-        "x-codex-turn-metadata": dump(_turn_metadata(identity, window)).decode(),
-        "x-client-request-id": identity.thread_id,
-        "session-id": identity.thread_id,
-        "thread-id": identity.thread_id,
+        "x-codex-window-id": metadata["x-codex-window-id"],
+        "x-codex-turn-metadata": metadata["x-codex-turn-metadata"],
+        "x-client-request-id": thread_id,
+        "session-id": thread_id,
+        "thread-id": thread_id,
         "originator": "refold",
     }

@@ -5,7 +5,6 @@ Rule 1: the history changes only at the end, in `Memory.install`; a failed attem
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 
 import msgspec
@@ -13,18 +12,18 @@ import msgspec
 from refold.core.compaction import local
 from refold.core.compaction.due import Due, size_of
 from refold.core.compaction.replacement import assemble
-from refold.core.history import Entry, drop_oldest
+from refold.core.history import Entry, drop_oldest, entry
 from refold.core.items import Item
 from refold.core.pairing import for_prompt
 from refold.core.records import JSON, CompactionAttempted
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelRefused, ModelUnavailable, ResponseIncomplete
-from refold.model import Completed, FellBack, HasSecondWay, ItemDone, Model
+from refold.model import Completed, FellBack, ItemDone, Model
 from refold.session.events import CompactionEnded, CompactionStarted, Notice, SamplingStarted
 from refold.session.home import handoff_text
 from refold.session.memory import Fresh, Memory
-from refold.session.patience import Patience
+from refold.session.patience import Patience, outlast
 from refold.session.sent import record_sent
 
 METHOD = "local"
@@ -57,13 +56,13 @@ async def compact(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wi
 
 async def _compacted(memory: Memory, model: Model, why: Due, fresh: Fresh, wire: Wire) -> CompactionEnded:
     thread = memory.thread
-    before = size_of(thread, (e.item for e in thread.history))
+    before = size_of(thread, thread.history)
     snapshot = list(thread.history)
     summary = await _summarise(memory, model, snapshot, wire)
     replacement = assemble(
         snapshot, fresh.context, summary.text, summary_id=memory.clock.item_id("msg"), turn_id=thread.open_turn
     )
-    after = size_of(thread, replacement.items)
+    after = size_of(thread, (entry(item, "") for item in replacement.items))
     limit = memory.profile.compact_limit
     made_room = after < before if limit is None else after < limit
     if why.reason != "user_requested" and after > before + GROWTH_ALLOWED:
@@ -103,15 +102,7 @@ async def _summarise(memory: Memory, model: Model, snapshot: list[Entry], wire: 
             raise
         except (ModelUnavailable, CompactionFailed) as error:
             _failed(memory, dropped, str(error), completed.usage)
-            waiting = patience.wait(error)
-            if waiting is None:
-                is_lost = isinstance(error, ModelUnavailable)
-                if not (is_lost and isinstance(model, HasSecondWay) and model.fall_back(memory.id)):
-                    raise
-                patience.renew()
-                continue
-            memory.feed.publish(waiting)
-            await asyncio.sleep(waiting.seconds)
+            await outlast(error, patience, model, memory)
         else:
             usage, response_id = completed.usage, completed.response_id
             done = CompactionAttempted(

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from refold.core.profile import Provider
 from refold.errors import ModelError, ModelUnavailable
+from refold.model import HasSecondWay, Model
 from refold.model.retry import backoff, is_worth_retrying, wait_before_retry
 from refold.session.clock import Clock
 from refold.session.events import Waiting
+from refold.session.memory import Memory
+
+
+async def outlast(error: Exception, patience: Patience, model: Model, memory: Memory) -> None:
+    """Wait as patience says, and tell of it; without any left, take the model's second way if it has one.
+
+    Raises the error when neither helps.
+    """
+    waiting = patience.wait(error)
+    if waiting is not None:
+        memory.feed.publish(waiting)
+        await asyncio.sleep(waiting.seconds)
+        return
+    is_lost = isinstance(error, ModelUnavailable)
+    if not (is_lost and isinstance(model, HasSecondWay) and model.fall_back(memory.id)):
+        raise error
+    patience.renew()
 
 
 class Patience:

@@ -19,7 +19,6 @@ from refold.model import (
     ArgumentsDelta,
     Completed,
     FellBack,
-    HasSecondWay,
     ItemDone,
     ModelEvent,
     ReasoningDelta,
@@ -35,7 +34,7 @@ from refold.session.events import (
     ToolEnded,
     ToolStarted,
 )
-from refold.session.patience import Patience
+from refold.session.patience import Patience, outlast
 from refold.session.scope import Running, Scope
 from refold.session.sent import record_sent
 from refold.tools import ToolContext, ToolResult
@@ -53,19 +52,12 @@ class Answer(msgspec.Struct, frozen=True):
 async def sample(scope: Scope) -> Answer:
     """Sample until a response is complete. Raises ModelError when the provider's budgets of patience are used up,
     in the model's second way too if it has one."""
-    model, patience = scope.model, Patience(scope.model.provider, scope.memory.clock)
+    patience = Patience(scope.model.provider, scope.memory.clock)
     while True:
         try:
             return await _attempt(scope)
         except ModelUnavailable as error:
-            waiting = patience.wait(error)
-            if waiting is None:
-                if not (isinstance(model, HasSecondWay) and model.fall_back(scope.memory.id)):
-                    raise
-                patience.renew()
-                continue
-            scope.memory.feed.publish(waiting)
-            await asyncio.sleep(waiting.seconds)
+            await outlast(error, patience, scope.model, scope.memory)
 
 
 async def _attempt(scope: Scope) -> Answer:

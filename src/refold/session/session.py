@@ -295,9 +295,7 @@ class Session:
 
         Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is neither.
         """
-        task = self._begin(run_turn(self._scope, said(text, images, audio)))
-        self._scope.output_schema = output_schema
-        return Turn(self, task)
+        return Turn(self, self._begin(run_turn(self._scope, said(text, images, audio), output_schema)))
 
     def queue(
         self,
@@ -316,9 +314,9 @@ class Session:
 
         async def later() -> Done:
             await asyncio.wait([before])
-            self._task, self._scope.output_schema = asyncio.current_task(), output_schema
+            self._task = asyncio.current_task()
             mine[0].begin()
-            return await self._guarded(run_turn(self._scope, parts))
+            return await self._guarded(run_turn(self._scope, parts, output_schema))
 
         task = self._group.create_task(later())
         self._waiting.append(task)

@@ -47,10 +47,10 @@ class Turned(msgspec.Struct, frozen=True):
 # --- the loop ------------------------------------------------------------------------------------------------------
 
 
-async def run_turn(scope: Scope, said: Parts) -> Turned:
+async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None) -> Turned:
     """One turn from the user's message to the answer. It always ends in a TurnEnded record, and never raises for
     what a model, tool, compaction or host did; only cancellation passes through, after the turn is settled."""
-    memory = scope.memory
+    memory, scope.output_schema = scope.memory, output_schema
     for hook in scope.hooks:
         await hook.before_turn(message_text(memory.stored(said)))
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()

@@ -9,9 +9,8 @@ import msgspec
 from refold.core.compaction.due import context_tokens
 from refold.core.history import Entry
 from refold.core.items import argument_fault
-from refold.core.pairing import View, view_of
+from refold.core.pairing import Oddity, View, view_of
 from refold.core.profile import Profile
-from refold.core.prompt import prompt_from
 from refold.core.thread import Thread
 from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
@@ -30,14 +29,6 @@ class ContextRow(msgspec.Struct, frozen=True):
     preview: str  # its text on one line, cut
 
 
-class Odd(msgspec.Struct, frozen=True):
-    """A call or an output that is not as it should be, and what becomes of it in the request."""
-
-    address: str
-    call_id: str
-    what: str
-
-
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The next request and the gauge. Tokens throughout; None where nothing is known."""
 
@@ -52,28 +43,27 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int | None
     percent_left: int | None
     unanswered: tuple[str, ...]  # call ids whose output is made up as `aborted`
-    odd: tuple[Odd, ...]  # what is sent otherwise than it was recorded, or is not as it should be
+    odd: tuple[Oddity, ...]  # what is sent otherwise than it was recorded, or is not as it should be
     steers: tuple[str, ...]  # messages that wait for the next sampling
 
 
 def context(thread: Thread, profile: Profile) -> Context:
     """Project a thread for one model and describe the result."""
     base = thread.base_instructions
-    prompt = prompt_from(thread.history, profile, base_instructions=base)
     seen = view_of(thread.history, profile.input_modalities)
     recorded = {_key(entry) for entry in thread.history}
-    rows = [_row(entry, made_up=_key(entry) not in recorded) for entry in prompt.entries]
+    rows = [_row(entry, made_up=_key(entry) not in recorded) for entry in seen.sendable()]
+    base_tokens = tokens_for(utf8_len(base or ""))
     if base:
         address = clean(f"{thread.id}:{thread.meta_ordinal}")
-        size, preview = tokens_for(utf8_len(base)), one_line(base, PREVIEW_CHARS)
-        rows.insert(0, ContextRow(address, "developer", "base", size, preview))
+        rows.insert(0, ContextRow(address, "developer", "base", base_tokens, one_line(base, PREVIEW_CHARS)))
     used = context_tokens(thread)
     return Context(
         thread_id=clean(thread.id),
         model=clean(profile.slug),
         window_number=thread.window.number,
         rows=tuple(rows),
-        estimated=prompt.tokens,
+        estimated=seen.sendable_tokens + base_tokens,
         used=used,
         counted=thread.last_usage is not None and thread.last_usage.input_tokens > 0,
         limit=profile.compact_limit,
@@ -85,17 +75,17 @@ def context(thread: Thread, profile: Profile) -> Context:
     )
 
 
-def _odd(history: Sequence[Entry], seen: View) -> tuple[Odd, ...]:
+def _odd(history: Sequence[Entry], seen: View) -> tuple[Oddity, ...]:
     """Oddities in the order of the history."""
-    found = [(oddity.address, oddity.call_id, oddity.what) for oddity in seen.oddities]
-    found += [(e.address, str(e.item.get("call_id")), "an output without a call: not sent") for e in seen.orphans]
+    found = [*seen.oddities]
+    found += [Oddity(e.address, str(e.item.get("call_id")), "an output without a call: not sent") for e in seen.orphans]
     for e in history:
         fault = argument_fault(e.item) if e.item.get("type") == "function_call" else None
         if fault is not None:
-            found.append((e.address, str(e.item.get("call_id")), fault))
+            found.append(Oddity(e.address, str(e.item.get("call_id")), fault))
     place = {e.address: index for index, e in enumerate(history)}
-    found.sort(key=lambda odd: place.get(odd[0], 0))
-    return tuple(Odd(clean(address), one_line(call_id, 80), one_line(what, 200)) for address, call_id, what in found)
+    found.sort(key=lambda odd: place.get(odd.address, 0))
+    return tuple(Oddity(clean(odd.address), one_line(odd.call_id, 80), one_line(odd.what, 200)) for odd in found)
 
 
 def _key(entry: Entry) -> tuple[str, str]:

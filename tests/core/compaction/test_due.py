@@ -12,6 +12,7 @@ import pytest
 
 from refold.core.compaction.due import Due, context_tokens, due, size_of
 from refold.core.guess import guess_item, guess_text
+from refold.core.history import entry
 from refold.core.items import Item, message
 from refold.core.profile import Profile
 from refold.core.records import (
@@ -158,13 +159,13 @@ def test_a_summary_that_told_its_usage_does_not_make_the_rule_right_for_a_host_t
     thread = thread_of(message("user", ["so many words " * 100]), attempted)
     assert thread.total_usage.total_tokens == 1_000
     assert context_tokens(thread) == thread.guessed_tokens()
-    assert size_of(thread, [ANSWER]) == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
+    assert size_of(thread, [entry(ANSWER, "")]) == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
 
 
 def test_what_is_counted_by_the_rule_may_hold_half_a_surrogate_pair() -> None:
     """A folder's name need not be UTF-8, and the environment names the folder."""
     thread = thread_of(USER, ANSWER, counted(100))
-    assert size_of(thread, [message("user", ["\udcff" + "x" * 9])]) == 8 + 3
+    assert size_of(thread, [entry(message("user", ["\udcff" + "x" * 9]), "")]) == 8 + 3
 
 
 def test_base64_is_not_counted_at_a_third() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from refold.core.guess import guess_item, guess_text
-from refold.core.history import entry
-from refold.core.items import Item, is_model_generated
+from refold.core.history import Entry
+from refold.core.items import is_model_generated
 from refold.core.profile import Profile
 from refold.core.records import Phase, Reason, Scope
 from refold.core.tokens import estimate
@@ -44,11 +44,11 @@ def context_tokens(thread: Thread) -> int:
     return thread.last_usage.total_tokens + tail
 
 
-def size_of(thread: Thread, items: Iterable[Item]) -> int:
-    """Tokens of the base instructions and these items in this thread, by the rule or guessed as its context is."""
+def size_of(thread: Thread, entries: Iterable[Entry]) -> int:
+    """Tokens of the base instructions and these entries in this thread, by the rule or guessed as its context is."""
     if thread.usage_told:
-        return estimate((entry(item, "").sizes for item in items), thread.base_instructions)
-    return guess_text(thread.base_instructions or "") + sum(map(guess_item, items))
+        return estimate((e.sizes for e in entries), thread.base_instructions)
+    return guess_text(thread.base_instructions or "") + sum(guess_item(e.item) for e in entries)
 
 
 def due(thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total") -> Due | None:
