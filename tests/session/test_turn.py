@@ -19,6 +19,7 @@ from refold.model.scripted import Reply, ScriptedModel
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Event, Notice, TextPreview, ToolEnded, Waiting
 from refold.session.memory import read_thread
+from refold.session.permits import Question
 from refold.session.session import Session
 from refold.testing import call_reply, text_reply, usage
 from refold.tools.functions import tool
@@ -621,13 +622,13 @@ def test_questions_are_asked_one_at_a_time_and_each_gets_its_own_answer(tmp_path
     most = 0
     ran: list[int] = []
 
-    async def approve(call: dict[str, Any]) -> bool:
+    async def approve(question: Question) -> bool:
         nonlocal asking, most
         asking += 1
         most = max(most, asking)
         await asyncio.sleep(0.01)
         asking -= 1
-        return '"n":1' in call["arguments"]
+        return '"n":1' in question.call["arguments"]
 
     @tool(needs_approval=True)
     def risky(n: int) -> str:

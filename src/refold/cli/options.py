@@ -12,7 +12,7 @@ import click
 from refold.cli.terminal import allows, is_terminal
 from refold.core.config import Config
 from refold.session.home import Home, override
-from refold.session.scope import Approve
+from refold.session.permits import Approve
 from refold.tools import Tool
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from refold.cli.live import command_of
-from refold.core.items import Item
+from refold.session.permits import Question
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -30,7 +30,7 @@ async def asked(prompt: str) -> str | None:
     return line.rstrip("\n") if line else None
 
 
-async def allows(call: Item) -> bool:
+async def allows(question: Question) -> bool:
     """Whether the person lets a command run."""
-    answer = await asked(f"\nThe model wants to run:\n  {command_of(call)}\nAllow it? [y/N] ")
+    answer = await asked(f"\nThe model wants to run:\n  {command_of(question.call)}\nAllow it? [y/N] ")
     return (answer or "").strip().lower() in ("y", "yes")

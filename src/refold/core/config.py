@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from refold.core.jsonio import is_object
 from refold.core.limits import Limits, Price
+from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, SandboxMode, WorkspaceWrite
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
 from refold.core.truncate import policy_with_limit
 from refold.errors import ConfigError
 
-SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
-ApprovalPolicy = Literal["never", "on-request", "untrusted", "on-failure"]
 PROJECT_DOC_MAX_BYTES = 32 * 1024
 
 MAY_BE_ZERO = frozenset({"project_doc_max_bytes"})  # 0 = read none; a limit of 0 tokens would compact for ever
@@ -50,6 +49,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     experimental_compact_prompt_file: str | None = None  # path
     approval_policy: ApprovalPolicy | None = None
     sandbox_mode: SandboxMode | None = None
+    sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
+    shell_environment_policy: EnvironmentPolicy = EnvironmentPolicy()
     project_doc_max_bytes: int = PROJECT_DOC_MAX_BYTES
     limits: Limits = Limits()
     model_price: Price | None = None

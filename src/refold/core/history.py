@@ -17,6 +17,7 @@ from refold.core.items import (
     answers,
     as_part,
     as_text,
+    is_agent_envelope,
     message_text,
     message_texts,
 )
@@ -54,7 +55,9 @@ def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
 
 def is_user_turn(item: Item) -> bool:
     """Whether a person (or another agent) spoke here: a turn boundary (spec §3.4)."""
-    return item.get("type") == "agent_message" or origin_of(item) in ("typed", "summary")
+    if item.get("type") == "agent_message" or is_agent_envelope(item):
+        return True
+    return origin_of(item) in ("typed", "summary")
 
 
 def last_assistant_text(items: Sequence[Item]) -> str:

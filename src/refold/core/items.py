@@ -52,6 +52,18 @@ class Compaction(TypedDict):
     id: NotRequired[str]
 
 
+class AgentEnvelope(msgspec.Struct):
+    """One agent's message to another, as it stands in an assistant message and in `inter_agent_communication`."""
+
+    author: str
+    recipient: str
+    content: str
+    trigger_turn: bool
+    encrypted_content: str | None = None
+
+
+_envelope = msgspec.json.Decoder(AgentEnvelope).decode
+
 # The key under which the real program keeps turn id and kinds inside a stored item. Never sent, save to OpenAI.
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 
@@ -161,6 +173,20 @@ def is_output(item: Item) -> bool:
     return isinstance(kind, str) and kind in OUTPUT_TYPES
 
 
+def is_agent_envelope(item: Item) -> bool:
+    """Whether an assistant message is what another agent said, in the form from before `agent_message`: its one text
+    is a JSON object that names author, recipient, content and whether a turn begins (spec §3.4)."""
+    match item:
+        case {"type": "message", "role": "assistant", "content": [{"text": str(text)}]} if '"trigger_turn"' in text:
+            try:
+                _envelope(text)
+            except ValueError:  # msgspec's errors, and a text that does not encode
+                return False
+            return True
+        case _:
+            return False
+
+
 def answers(output: Item, call: Item) -> bool:
     """Whether `output` is the kind of item that answers `call`, for the same call id."""
     return output.get("type") == OUTPUT_TYPE_OF.get(call.get("type", "")) and output.get("call_id") == call.get(
@@ -198,6 +224,17 @@ def message(role: Role, texts: Sequence[str], *, id: str | None = None) -> Item:
 
 def user_message(text: str, *, id: str | None = None) -> Item:
     return message("user", [text], id=id)
+
+
+def agent_message(told: AgentEnvelope) -> Item:
+    """The item that an `inter_agent_communication` line stands for: the text, or its heading and what is encrypted."""
+    parts: list[Part] = [{"type": "input_text", "text": told.content}]
+    if told.encrypted_content is not None:
+        kind = "NEW_TASK" if told.trigger_turn else "MESSAGE"
+        head = f"Message Type: {kind}\nTask name: {told.recipient}\nSender: {told.author}\nPayload:\n"
+        encrypted = {"type": "encrypted_content", "encrypted_content": told.encrypted_content}
+        parts = [{"type": "input_text", "text": head}, encrypted]
+    return {"type": "agent_message", "author": told.author, "recipient": told.recipient, "content": parts}
 
 
 def function_call_output(call_id: str, output: str | list[Part], *, id: str | None = None) -> Item:

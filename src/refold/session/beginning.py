@@ -14,7 +14,7 @@ from refold.model import Model
 from refold.observe import Surroundings
 from refold.session.events import Notice
 from refold.session.home import DEFAULT_MODEL, Home, model_named
-from refold.session.scope import Approve
+from refold.session.permits import Approve
 from refold.tools import Tool
 
 

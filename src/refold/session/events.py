@@ -54,6 +54,13 @@ class ToolStarted(msgspec.Struct, frozen=True):
     call: Item
 
 
+class ToolProgress(msgspec.Struct, frozen=True):
+    """What a call that is being run says of itself: the newest lines of a command's output, a function's own words."""
+
+    call: Item
+    text: str
+
+
 class ToolEnded(msgspec.Struct, frozen=True):
     """A call has its result: a preview, its output is recorded in call order. `details` is the tool's own."""
 
@@ -109,6 +116,7 @@ Event: TypeAlias = (
     | PreviewDropped
     | SamplingStarted
     | ToolStarted
+    | ToolProgress
     | ToolEnded
     | Waiting
     | CompactionStarted

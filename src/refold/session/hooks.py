@@ -1,8 +1,10 @@
-"""Hooks: what a host does around a turn."""
+"""Hooks: what a host does around a turn and around each call."""
 
 from __future__ import annotations
 
+from refold.core.items import Item
 from refold.core.records import TurnEnded
+from refold.tools import ToolResult
 
 
 class Hook:
@@ -16,3 +18,16 @@ class Hook:
 
         An interrupted turn ends without it: whoever interrupts wants to have it over.
         """
+
+    async def before_tool(self, call: Item) -> Item | ToolResult | None:
+        """A call is about to be permitted and run. None lets it go on; another call item (same `call_id`, other
+        `arguments`) is run in its place, while the log keeps what the model wrote; a ToolResult takes the place of
+        running it. Raise ToolFailed with a text for the model to refuse it; any other error refuses it, too.
+        """
+        return None
+
+    async def after_tool(self, call: Item, result: ToolResult) -> ToolResult | None:
+        """A call has its result, not recorded yet. None keeps it, another ToolResult takes its place; ToolFailed
+        becomes the output; any other error becomes a Notice.
+        """
+        return None

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from refold.core.items import Item, is_call, message_text, output_for
+from refold.core.items import is_call, message_text, output_for
 from refold.core.wire import Identity
 from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
 from refold.model import (
@@ -24,6 +24,7 @@ from refold.model import (
     ReasoningDelta,
     TextDelta,
 )
+from refold.session.calling import run_call
 from refold.session.events import (
     CallPreview,
     Notice,
@@ -31,15 +32,10 @@ from refold.session.events import (
     ReasoningPreview,
     SamplingStarted,
     TextPreview,
-    ToolEnded,
-    ToolStarted,
 )
 from refold.session.patience import Patience, outlast
 from refold.session.scope import Running, Scope
 from refold.session.sent import record_sent
-from refold.tools import ToolContext, ToolResult
-
-DENIED = "The user did not allow this command to run."
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -94,7 +90,7 @@ async def _listen(scope: Scope, tools: asyncio.TaskGroup) -> Answer:
                         text = message_text(item) or text
                     if is_call(item):
                         began = scope.memory.clock.monotonic()
-                        scope.calls.append(Running(item, tools.create_task(_run(scope, item)), began))
+                        scope.calls.append(Running(item, tools.create_task(run_call(scope, item)), began))
                         follow_up = True
                 case Completed(usage=usage, end_turn=end_turn):
                     follow_up = follow_up or end_turn is False
@@ -140,47 +136,3 @@ async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     async with aclosing(scope.model.sample(request)) as events:
         async for event in events:
             yield event
-
-
-async def _run(scope: Scope, call: Item) -> ToolResult:
-    """Run one call: asked for first where a person wants to be asked, alone where its tool wants to be alone."""
-    tool = scope.toolbox.get(str(call.get("name")))
-    if tool is not None and tool.needs_approval and not await _is_approved(scope, call):
-        result = ToolResult(output=DENIED, success=False)
-    else:
-        async with scope.gate.entered(alone=tool is not None and not tool.parallel):
-            result = await _ran(scope, call)
-    shown = result.output if isinstance(result.output, str) else ""
-    scope.memory.feed.publish(ToolEnded(call, shown, result.success, result.details))
-    return result
-
-
-async def _is_approved(scope: Scope, call: Item) -> bool:
-    """Ask the host, one question at a time. A question that fails is a no: the turn goes on."""
-    if scope.approve is None:
-        return True
-    async with scope.asking:
-        try:
-            return await scope.approve(call)
-        except Exception as error:
-            scope.memory.feed.publish(Notice(f"nobody could be asked about {call.get('name')}: {error}"))
-            return False
-
-
-async def _ran(scope: Scope, call: Item) -> ToolResult:
-    scope.memory.feed.publish(ToolStarted(call))
-    context = ToolContext(
-        call_id=call["call_id"],
-        cwd=scope.surroundings.cwd,
-        policy=scope.memory.profile.truncation,
-        new_id=scope.memory.clock.chunk_id(),
-    )
-    try:
-        return await scope.toolbox.run(call, context)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        return ToolResult(
-            output=f"tool {call.get('name')} failed: something that it waited for was cancelled", success=False
-        )

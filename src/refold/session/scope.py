@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ from refold.model import Model
 from refold.observe import Surroundings
 from refold.session.hooks import Hook
 from refold.session.memory import Memory
+from refold.session.permits import Approve
 from refold.tools import Toolbox, ToolResult
-
-Approve = Callable[[Item], Awaitable[bool]]
+from refold.tools.processes import Processes
 
 
 class Gate:
@@ -67,5 +67,6 @@ class Scope:
         self.approve = approve
         self.hooks: list[Hook] = []
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer
+        self.processes = Processes()  # that the session's calls left running
         self.gate = Gate()
         self.calls: list[Running] = []

@@ -30,8 +30,9 @@ from refold.session.events import CompactionEnded, Event, Notice
 from refold.session.feed import drain
 from refold.session.hooks import Hook
 from refold.session.memory import Memory, read_thread
+from refold.session.permits import Approve
 from refold.session.said import said
-from refold.session.scope import Approve, Scope
+from refold.session.scope import Scope
 from refold.session.turn import Turned, run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
@@ -264,6 +265,7 @@ class Session:
             await self._group.__aexit__(None, None, None)
         finally:
             self._group = None
+            await self._scope.processes.close()
             self.memory.close()
             await self.model.close()
 

@@ -5,12 +5,15 @@ Public names: Tool (protocol), ToolContext, ToolResult, Toolbox, tool (decorator
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from refold.core.items import Part
+from refold.core.permissions import Confinement
 from refold.core.truncate import Budget
+from refold.tools.processes import Processes
 
 if TYPE_CHECKING:
     from refold.tools.commands import exec_command
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["FunctionTool", "Tool", "ToolContext", "ToolResult", "Toolbox", "exec_command", "tool"]
 
 
+def _unheard(text: str) -> None:
+    """Progress that nobody listens to."""
+
+
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a call may know about the session that makes it."""
 
@@ -27,6 +34,10 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str  # absolute path
     policy: Budget = Budget("tokens", 10_000)  # the model's truncation policy, after configuration
     new_id: str = "000000"  # six hex digits, unique enough to name a chunk of output
+    modalities: tuple[str, ...] = ("text", "image")  # what the model can take in
+    processes: Processes = msgspec.field(default_factory=Processes)  # the session's running commands
+    confinement: Confinement = Confinement()  # how a command may run
+    progress: Callable[[str], None] = _unheard  # tells whoever watches how far the call is
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):

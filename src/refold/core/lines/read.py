@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from refold.core.items import HISTORY_TYPES
+from refold.core.items import HISTORY_TYPES, AgentEnvelope, agent_message
 from refold.core.jsonio import is_list, is_object, load
 from refold.core.records import (
     JSON,
@@ -93,6 +93,8 @@ def _record(line: JSON) -> Record:
                 return _meta_record(payload)
             case "compacted":
                 return _compacted_record(payload)
+            case "inter_agent_communication":
+                return ItemRecorded(agent_message(msgspec.convert(payload, AgentEnvelope)))
             case "turn_context":
                 return SettingsApplied(payload)
             case "world_state" if is_object(payload.get("state")):
