@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from refold.model.scripted import ScriptedModel
     from refold.session.hooks import Hook
     from refold.session.memory import Memory
+    from refold.session.permits import Question, Verdict
     from refold.session.session import Session, TurnResult
     from refold.tools.commands import exec_command
-    from refold.tools.functions import tool
+    from refold.tools.functions import image, tool
+    from refold.tools.images import view_image
 
 __version__ = "0.1.0"
 
@@ -42,14 +44,18 @@ __all__ = [
     "Price",
     "Profile",
     "Provider",
+    "Question",
     "RefoldError",
     "ResponsesModel",
     "ScriptedModel",
     "Session",
     "TurnResult",
+    "Verdict",
     "__version__",
     "exec_command",
+    "image",
     "tool",
+    "view_image",
 ]
 
 # Each public name and the module it lives in; loaded when it is first used, so that `import refold` costs nothing.
@@ -62,13 +68,17 @@ _HOMES = {
     "Price": "refold.core.limits",
     "Profile": "refold.core.profile",
     "Provider": "refold.core.profile",
+    "Question": "refold.session.permits",
     "RefoldError": "refold.errors",
     "ResponsesModel": "refold.model.responses",
     "ScriptedModel": "refold.model.scripted",
     "Session": "refold.session.session",
     "TurnResult": "refold.session.session",
+    "Verdict": "refold.session.permits",
     "exec_command": "refold.tools.commands",
+    "image": "refold.tools.functions",
     "tool": "refold.tools.functions",
+    "view_image": "refold.tools.images",
 }
 
 

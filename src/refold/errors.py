@@ -154,6 +154,10 @@ class BudgetExhausted(RefoldError):
         self.what, self.used, self.limit = what, used, limit
 
 
+class TurnRefused(RefoldError):
+    """A hook did not let a message begin a turn; nothing was recorded."""
+
+
 class SessionBusy(RefoldError):
     """A turn is running; steer it, interrupt it, or wait for it."""
 

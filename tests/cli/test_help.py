@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 import pytest
 
 from refold import __version__
 from refold.cli.group import COMMANDS, cli
+from refold.cli.options import APPROVAL_POLICIES, SANDBOX_MODES
+from refold.core.permissions import ApprovalPolicy, SandboxMode
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -42,3 +46,8 @@ def test_program_without_words_shows_its_help(here):
     ended = here()
     assert ended.status == 2
     assert "Usage: refold" in ended.out + ended.err and "Traceback" not in ended.err
+
+
+def test_options_for_permissions_name_every_value() -> None:
+    assert get_args(SandboxMode) == SANDBOX_MODES
+    assert get_args(ApprovalPolicy) == APPROVAL_POLICIES

@@ -191,7 +191,7 @@ def at_a_terminal(machine: Any, *words: Any) -> Iterator[Person]:
 def test_person_is_asked_before_a_command_runs(machine, answer, made):
     with ResponsesServer([call_reply(EXEC, {"cmd": "touch made && echo done"}), "finished"]) as server:
         machine.connect(server)
-        with at_a_terminal(machine, "run", "go") as person:
+        with at_a_terminal(machine, "run", "go", "-a", "untrusted") as person:
             person.sees("The model wants to run:")
             person.sees("touch made && echo done")
             person.sees("Allow it? [y/N] ")
@@ -201,13 +201,15 @@ def test_person_is_asked_before_a_command_runs(machine, answer, made):
             assert person.leaves_alone() == 0
     assert (machine.work / "made").exists() == made
     output = server.requests[1].input[-1]["output"]
-    assert ("exited with code 0" in output) if made else (output == "The user did not allow this command to run.")
+    assert (
+        ("exited with code 0" in output) if made else (output.startswith("The user did not allow this command to run."))
+    )
 
 
 def test_question_can_be_left_by_ctrl_c(machine):
     with ResponsesServer([call_reply(EXEC, {"cmd": "touch made"})]) as server:
         machine.connect(server)
-        with at_a_terminal(machine, "run", "go") as person:
+        with at_a_terminal(machine, "run", "go", "-a", "untrusted") as person:
             person.sees("Allow it? [y/N] ")
             person.types("\x03")
             assert person.leaves_alone() == 1

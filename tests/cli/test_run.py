@@ -109,7 +109,8 @@ def test_model_gets_no_command_tool_without_leave(machine):
         machine.refold("run", "hi", "-c", 'sandbox_mode="danger-full-access"', "-c", "approval_policy=never")
         machine.refold("run", "hi", "--json")
     offered = [[tool["name"] for tool in request.json.get("tools", [])] for request in server.requests]
-    assert offered == [[], [EXEC], [EXEC], []]
+    hands = [EXEC, "view_image", "write_stdin"]
+    assert offered == [[], hands, hands, []]
     assert [line for line in ended.err.splitlines() if line.startswith("• ") and "--allow-exec" in line]
 
 

@@ -303,6 +303,7 @@ def spelled(item: dict[str, Any], names: dict[str, str]) -> Any:
     if isinstance(plain.get("output"), str):
         plain["output"] = re.sub(r"Chunk ID: \w+", "Chunk ID: 000000", plain["output"])
         plain["output"] = re.sub(r"Wall time: [\d.]+", "Wall time: 0.0000", plain["output"])
+        plain["output"] = re.sub(r"session ID \d+", "session ID 53822", plain["output"])
     return {**plain, **renamed}
 
 

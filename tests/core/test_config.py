@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from refold.core.config import Config, parse_config, with_override
+from refold.core.permissions import EnvironmentPolicy, WorkspaceWrite
 from refold.core.profile import Profile, Provider
 from refold.core.truncate import Budget
 from refold.errors import ConfigError
@@ -44,9 +45,7 @@ def test_reading_no_agents_md_is_a_choice() -> None:
     assert refused({"project_doc_max_bytes": -1}).why.startswith("must be at least 0")
 
 
-@pytest.mark.parametrize(
-    "key", ["profiles", "mcp_servers", "notify", "plan_mode_reasoning_effort", "model_instructions_file", "x"]
-)
+@pytest.mark.parametrize("key", ["profiles", "notify", "plan_mode_reasoning_effort", "model_instructions_file", "x"])
 def test_a_key_of_the_real_program_that_refold_does_not_use_is_ignored(key: str) -> None:
     assert parse_config({key: {"anything": 1}}, "config.toml") == Config()
 
@@ -107,10 +106,24 @@ def test_a_limit_must_be_above_zero(key: str, value: int) -> None:
         ("approval_policy", "on-failure"),
     ],
 )
-def test_a_promise_that_is_not_kept_is_refused(key: str, value: str) -> None:
-    error = refused({key: value})
-    assert error.key == key
-    assert f'"{value}" is not enforced by this version' in error.why
+def test_every_permission_of_the_real_program_can_be_set(key: str, value: str) -> None:
+    assert getattr(parse_config({key: value}, "x"), key) == value
+
+
+def test_the_tables_of_permissions_are_the_real_programs() -> None:
+    config = parse_config(
+        {
+            "sandbox_workspace_write": {"writable_roots": ["/more", "~/less"], "network_access": True},
+            "shell_environment_policy": {"inherit": "core", "exclude": ["AWS_*"], "set": {"CI": "1"}},
+        },
+        "x",
+    )
+    assert config.sandbox_workspace_write == WorkspaceWrite(writable_roots=("/more", "~/less"), network_access=True)
+    assert config.shell_environment_policy == EnvironmentPolicy(inherit="core", exclude=("AWS_*",), set={"CI": "1"})
+
+
+def test_a_writable_folder_is_absolute() -> None:
+    assert "writable_roots" in refused({"sandbox_workspace_write": {"writable_roots": ["build"]}}).why
 
 
 # --- providers ----------------------------------------------------------------------------------------------

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold.core.truncate import Budget, exec_output, policy_with_limit
+from refold.tools import ToolContext
 from refold.tools.collector import Collector
+from refold.tools.commands import exec_command
 
 DATA = Path(__file__).parent.parent / "data" / "oracle" / "truncation_exec.json.gz"
 VECTORS: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))["vectors"]
@@ -83,3 +87,13 @@ def test_output_reaches_the_model_as_the_real_program_sends_it(vector: dict[str,
         assert text.endswith(expected["tail"])
         assert expected.get("marker", "") in text
     assert (len(text.encode()), hashlib.sha256(text.encode()).hexdigest()) == (expected["bytes"], expected["sha256"])
+
+
+@pytest.mark.parametrize("vector", [one for one in VECTORS if one.get("tty")], ids=lambda vector: vector["id"])
+def test_a_real_terminal_gives_what_was_recorded(vector: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "input").write_bytes(input_bytes(json.dumps(vector["input"])))
+    policy = policy_with_limit(Budget(**vector["model_policy"]), vector["tool_output_token_limit"])
+    arguments = {"cmd": "cat input", "tty": True, "max_output_tokens": vector["max_output_tokens"]}
+    result = asyncio.run(exec_command.run(arguments, ToolContext(call_id="c", cwd=str(tmp_path), policy=policy)))
+    text = re.sub(r"Wall time: [\d.]+", "Wall time: 0.0000", str(result.output), count=1)
+    assert text == vector["output"]["text"]

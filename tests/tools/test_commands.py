@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import pytest
 from refold.core.truncate import Budget
 from refold.errors import ToolFailed
 from refold.tools import Tool, ToolContext, ToolResult
-from refold.tools.commands import BACKGROUND_NOTE, exec_command, run_command
+from refold.tools.commands import BACKGROUND_NOTE, exec_command, write_stdin
 
 HEADER = re.compile(
     r"Chunk ID: 0a1b2c\nWall time: \d+\.\d{4} seconds\nProcess exited with code (\d+)\n"
@@ -90,6 +91,7 @@ def test_output_and_exit_code_reach_the_model(tmp_path: Path) -> None:
     assert {key: value for key, value in result.details.items() if key != "duration"} == {
         "exit_code": 3,
         "command": ["/bin/bash", "-lc", "echo one; echo two >&2; echo three; exit 3"],
+        "session_id": None,
         "cwd": str(tmp_path),
         "output": "one\ntwo\nthree\n",
         "timed_out": False,
@@ -110,9 +112,9 @@ def test_command_meets_no_input_no_colours_and_no_pager(tmp_path: Path) -> None:
     assert body(run("cat; echo $TERM $NO_COLOR $PAGER $GIT_PAGER", tmp_path)) == "dumb 1 cat cat\n"
 
 
-def test_command_runs_in_a_login_shell(tmp_path: Path) -> None:
+def test_command_sees_what_login_files_set(tmp_path: Path) -> None:
     (tmp_path / ".bash_profile").write_text("export FROM_PROFILE=yes\n")
-    assert body(run("shopt -q login_shell && echo $FROM_PROFILE", tmp_path)) == "yes\n"
+    assert body(run("echo $FROM_PROFILE", tmp_path)) == "yes\n"
 
 
 def test_another_shell_can_be_asked_for(tmp_path: Path) -> None:
@@ -194,7 +196,8 @@ def test_wrong_arguments_are_told_with_the_right_ones(tmp_path: Path, arguments:
         asyncio.run(exec_command.run(arguments, context(tmp_path)))
     assert str(failure.value) == (
         f"failed to parse function arguments: {problem}\nExpected: exec_command(cmd: string, workdir?: string, "
-        "timeout_ms?: number, max_output_tokens?: number, shell?: string)"
+        "tty?: boolean, yield_time_ms?: number, timeout_ms?: number, max_output_tokens?: number, shell?: string, "
+        'sandbox_permissions?: "use_default" | "require_escalated", justification?: string)'
     )
 
 
@@ -227,13 +230,14 @@ def test_schema_names_what_a_call_may_say() -> None:
         "exec_command",
     )
     assert tool.spec["parameters"]["required"] == ["cmd"]
-    assert set(tool.spec["parameters"]["properties"]) == {"cmd", "workdir", "timeout_ms", "max_output_tokens", "shell"}
+    ours = {"timeout_ms", "max_output_tokens", "sandbox_permissions", "justification"}
+    assert set(tool.spec["parameters"]["properties"]) == {"cmd", "workdir", "tty", "yield_time_ms", "shell", *ours}
 
 
 def test_package_gives_the_tool_under_its_name() -> None:
-    from refold.tools import exec_command as named
+    from refold import tools
 
-    assert named is exec_command
+    assert (tools.exec_command, tools.write_stdin) == (exec_command, write_stdin)
 
 
 # --- time-outs ------------------------------------------------------------------------------------------
@@ -342,10 +346,10 @@ def test_call_cancelled_before_it_started_leaves_nothing(tmp_path: Path) -> None
 
 def test_calls_leave_no_descriptors_and_no_children(tmp_path: Path) -> None:
     async def main() -> tuple[int, int]:
-        await run_command(["/bin/sh", "-c", "true"], str(tmp_path), 10)
+        await exec_command.run({"cmd": "true"}, context(tmp_path))
         before = open_descriptors()
-        for cmd in ("echo a", f"sleep {NEVER}", f"sleep {NEVER} & :"):
-            await run_command(["/bin/sh", "-c", cmd], str(tmp_path), 0.2)
+        for cmd, tty in itertools.product(("echo a", f"sleep {NEVER}", f"sleep {NEVER} & :"), (False, True)):
+            await exec_command.run({"cmd": cmd, "timeout_ms": 200, "tty": tty}, context(tmp_path))
         return before, open_descriptors()
 
     before, after = asyncio.run(main())

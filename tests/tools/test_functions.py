@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from refold.errors import ToolFailed
-from refold.tools import FunctionTool, Tool, ToolContext, ToolResult, tool
+from refold.tools import FunctionTool, Tool, ToolContext, ToolResult, image, tool
 
 if TYPE_CHECKING:
     from decimal import Decimal as Unimported
@@ -420,3 +420,95 @@ def test_cancellation_passes_through() -> None:
             await task
 
     asyncio.run(main())
+
+
+# --- progress, images, time limits ----------------------------------------------------------------------------------
+
+PNG = b"\x89PNG\r\n\x1a\n and the rest"
+PNG_PART = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgogYW5kIHRoZSByZXN0", "detail": "high"}
+
+
+def test_progress_is_told_from_a_coroutine_and_from_a_thread_alike() -> None:
+    @tool
+    async def in_loop(context: ToolContext) -> str:
+        context.progress("half")
+        return "done"
+
+    @tool
+    def in_thread(context: ToolContext) -> str:
+        context.progress("half")
+        return "done"
+
+    async def main(one: Any) -> tuple[list[str], list[int]]:
+        told: list[str] = []
+        threads: list[int] = []
+
+        def tell(text: str) -> None:
+            told.append(text)
+            threads.append(threading.get_ident())
+
+        await one.run({}, ToolContext(call_id="c", cwd="/w", progress=tell))
+        await asyncio.sleep(0)
+        return told, threads
+
+    for one in (in_loop, in_thread):
+        assert asyncio.run(main(one)) == (["half"], [threading.get_ident()])
+
+
+def test_image_results_are_images_for_the_model(tmp_path: Path) -> None:
+    (tmp_path / "plot.png").write_bytes(PNG)
+
+    class Figure:
+        def _repr_png_(self) -> bytes:
+            return PNG
+
+    returned: list[Any] = [
+        image(PNG),
+        image(tmp_path / "plot.png"),
+        Figure(),
+        ["before", image(PNG), {"n": 1}],
+        image("https://host/a.png", detail="low"),
+    ]
+
+    @tool
+    def draw(which: int) -> Any:
+        return returned[which]
+
+    outputs = [asyncio.run(draw.run({"which": which}, CONTEXT)).output for which in range(len(returned))]
+    assert outputs[:3] == [[PNG_PART]] * 3
+    assert outputs[3] == [{"type": "input_text", "text": "before"}, PNG_PART, {"type": "input_text", "text": '{"n":1}'}]
+    assert outputs[4] == [{"type": "input_image", "image_url": "https://host/a.png", "detail": "low"}]
+
+
+def test_what_is_no_image_is_not_sent_as_one() -> None:
+    with pytest.raises(ValueError, match="is not a PNG, JPEG, GIF or WebP image"):
+        image(b"words")
+
+
+def test_model_of_another_library_is_told_as_json() -> None:
+    class Like:
+        def model_dump(self, *, mode: str) -> dict[str, str]:
+            return {"mode": mode}
+
+    @tool
+    def give() -> Any:
+        return [Like()]
+
+    assert asyncio.run(give.run({}, CONTEXT)).output == '[{"mode":"json"}]'
+
+
+def test_call_that_takes_too_long_fails() -> None:
+    @tool(timeout=0.05)
+    async def slow() -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    with pytest.raises(ToolFailed, match=r"slow did not end within 0\.05 seconds"):
+        asyncio.run(slow.run({}, CONTEXT))
+
+    @tool(timeout=5)
+    async def fails() -> str:
+        raise TimeoutError("its own")
+
+    with pytest.raises(ToolFailed, match="TimeoutError: its own"):
+        asyncio.run(fails.run({}, CONTEXT))

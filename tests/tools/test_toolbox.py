@@ -10,7 +10,7 @@ import pytest
 
 from refold.errors import ConfigError
 from refold.tools import Tool, ToolContext, ToolResult, tool
-from refold.tools.commands import exec_command
+from refold.tools.commands import exec_command, write_stdin
 from refold.tools.toolbox import Toolbox
 
 CONTEXT = ToolContext(call_id="call_1", cwd="/")
@@ -63,10 +63,10 @@ def run(item: dict[str, Any], *tools: Tool) -> ToolResult:
 
 def test_tools_are_found_by_name_in_the_order_given() -> None:
     toolbox = Toolbox([exec_command, shout, Patch()])
-    assert list(toolbox) == ["exec_command", "shout", "apply_patch"]
+    assert list(toolbox) == ["exec_command", "shout", "apply_patch", "write_stdin"]
     assert toolbox["shout"] is shout
     assert "nothing" not in toolbox
-    assert toolbox.specs == (exec_command.spec, shout.spec, Patch.spec)
+    assert toolbox.specs == (exec_command.spec, shout.spec, Patch.spec, write_stdin.spec)
     assert (len(Toolbox()), Toolbox().specs) == (0, ())
 
 

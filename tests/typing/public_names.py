@@ -16,13 +16,17 @@ from refold import (
     Price,
     Profile,
     Provider,
+    Question,
     RefoldError,
     ResponsesModel,
     ScriptedModel,
     Session,
     TurnResult,
+    Verdict,
     exec_command,
+    image,
     tool,
+    view_image,
 )
 from refold.core.prompt import Prompt
 from refold.core.records import ItemRecorded, TurnEnded
@@ -66,7 +70,19 @@ class Clock:
 def tools() -> list[Tool]:
     assert_type(search_docs("words", most=2), list[str])
     assert isinstance(count_words, FunctionTool)
-    return [exec_command, search_docs, count_words, Clock()]
+    return [exec_command, view_image, search_docs, count_words, Clock()]
+
+
+@tool(timeout=5)
+def draw(where: str, context: ToolContext) -> list[Any]:
+    """Draw something."""
+    context.progress("drawing")
+    return ["drawn", image(where, detail="low")]
+
+
+async def allow(question: Question) -> Verdict:
+    assert_type(question.remember, tuple[str, ...])
+    return Verdict(question.command is not None, remember=bool(question.remember), word="no, ask me first")
 
 
 # --- facts and settings -----------------------------------------------------------------------------------------------
@@ -94,7 +110,7 @@ def settings() -> Config:
 
 
 async def talk(folder: Path) -> TurnResult:
-    async with Session.start(model=models()[1], tools=tools(), cwd=folder, config=settings(), home=folder) as session:
+    async with Session.start(model=models()[1], tools=tools(), cwd=folder, config=settings(), approve=allow) as session:
         assert_type(session.id, str)
         assert_type(session.path, Path | None)
         turn = session.send("Fix the failing test")

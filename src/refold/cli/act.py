@@ -22,6 +22,7 @@ from refold.cli.options import (
     sending,
     settings_from,
 )
+from refold.cli.status import StatusLine
 from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
@@ -29,6 +30,7 @@ from refold.session.beginning import model_name
 from refold.session.events import Notice
 from refold.session.feed import drain
 from refold.session.home import model_named
+from refold.session.permits import Approve, Question, Verdict
 from refold.session.session import Session
 from refold.views.shown import one_line
 
@@ -54,8 +56,16 @@ def run(
     text = message_from(message)
     more = sending(images, schema)
     tools, approve, notice = command_tools(config, allow_exec)
-    session = Session.start(model=model, tools=tools, cwd=folder(cwd), config=config, home=home.path, approve=approve)
-    return _talk(session, text, as_json, notice, more)
+    status = StatusLine()
+    session = Session.start(
+        model=model,
+        tools=tools,
+        cwd=folder(cwd),
+        config=config,
+        home=home.path,
+        approve=_undisturbed(approve, status),
+    )
+    return _talk(session, text, _view(session, as_json, status), notice, more)
 
 
 @click.command()
@@ -95,6 +105,7 @@ def resume(
     text = message_from(message)
     more = sending(images, schema)
     tools, approve, notice = command_tools(config, allow_exec)
+    status = StatusLine()
     session = Session.resume(
         reference,
         model=model,
@@ -103,9 +114,9 @@ def resume(
         config=config,
         home=home.path,
         in_place=in_place,
-        approve=approve,
+        approve=_undisturbed(approve, status),
     )
-    return _talk(session, text, as_json, notice, more)
+    return _talk(session, text, _view(session, as_json, status), notice, more)
 
 
 @click.command()
@@ -125,6 +136,7 @@ def fork(
     home, config = settings_from(settings)
     text = message_from(message)
     tools, approve, notice = command_tools(config, allow_exec)
+    status = StatusLine()
     session = Session.fork(
         reference,
         model=model if text is not None else model_named(model_name(model, config), config, with_key=False),
@@ -132,7 +144,7 @@ def fork(
         cwd=folder(cwd),
         config=config,
         home=home.path,
-        approve=approve,
+        approve=_undisturbed(approve, status),
     )
     if text is None:
         session.memory.close()
@@ -141,7 +153,7 @@ def fork(
         else:
             print(session.id)
         return 0
-    return _talk(session, text, as_json, notice)
+    return _talk(session, text, _view(session, as_json, status), notice)
 
 
 @click.command()
@@ -169,7 +181,7 @@ def compact(
         home=home.path,
         in_place=in_place,
     )
-    return asyncio.run(_compaction(session, JsonView(session) if as_json else LiveView(session)))
+    return asyncio.run(_compaction(session, _view(session, as_json, StatusLine())))
 
 
 async def _compaction(session: Session, view: View) -> int:
@@ -186,7 +198,7 @@ async def _compaction(session: Session, view: View) -> int:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(show())
-                with Interrupts(session):
+                with Interrupts(session), view.watching():
                     try:
                         ended = await session.compact()
                     finally:
@@ -199,8 +211,23 @@ async def _compaction(session: Session, view: View) -> int:
 # --- talking -----------------------------------------------------------------------------------------------------
 
 
-def _talk(session: Session, text: str | None, as_json: bool, notice: str | None, more: Sending | None = None) -> int:
-    view: View = JsonView(session) if as_json else LiveView(session)
+def _view(session: Session, as_json: bool, status: StatusLine) -> View:
+    return JsonView(session) if as_json else LiveView(session, status)
+
+
+def _undisturbed(approve: Approve | None, status: StatusLine) -> Approve | None:
+    """The same question, asked where no status line is drawn over it."""
+    if approve is None:
+        return None
+
+    async def asking(question: Question) -> bool | Verdict:
+        with status.held():
+            return await approve(question)
+
+    return asking
+
+
+def _talk(session: Session, text: str | None, view: View, notice: str | None, more: Sending | None = None) -> int:
     return asyncio.run(_conversation(session, text, view, notice, more or Sending()))
 
 
@@ -228,10 +255,11 @@ async def _turn(session: Session, text: str, view: View, more: Sending) -> tuple
     outcome: str | None = None
     with Interrupts(session) as interrupts:
         try:
-            async for event in session.send(text, images=more.images, output_schema=more.output_schema):
-                view.show(event)
-                if isinstance(event, TurnEnded):
-                    outcome = event.outcome
+            with view.watching():
+                async for event in session.send(text, images=more.images, output_schema=more.output_schema):
+                    view.show(event)
+                    if isinstance(event, TurnEnded):
+                        outcome = event.outcome
         except SessionBusy:
             raise
         except RefoldError as error:

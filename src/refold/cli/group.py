@@ -10,6 +10,7 @@ from refold import __version__
 
 # command → the module that holds it, and what the list of commands says, so that listing imports none of them
 COMMANDS = {
+    "chat": ("refold.cli.chat", "Talk with a session at a terminal (so does refold alone)."),
     "run": ("refold.cli.act", "Start a session and work until the answer is there."),
     "resume": ("refold.cli.act", "Go on with a session."),
     "fork": ("refold.cli.act", "Begin a new session with another one's active history."),

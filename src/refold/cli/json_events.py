@@ -2,16 +2,17 @@
 
 Its types: thread.started, turn.started, item.started, item.completed, turn.completed, turn.failed, error.
 refold's own: refold.compaction.started, refold.compaction.completed, refold.turn.interrupted; refold.tool.started and
-refold.tool.completed for calls that are not commands.
+refold.tool.completed for calls that are not commands; refold.tool.progress for any call.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from refold.cli.live import command_in
+from refold.cli.calls import arguments_of, command_in
 from refold.core.items import Item, message_text
 from refold.core.jsonio import dump
 from refold.core.records import ItemRecorded, TurnEnded, TurnStarted
@@ -21,26 +22,32 @@ from refold.session.events import (
     Event,
     Notice,
     ToolEnded,
+    ToolProgress,
     ToolStarted,
     Waiting,
 )
 from refold.session.session import Session
-from refold.tools.commands import Arguments, command_line
+from refold.tools.commands import shell_of
 from refold.views.shown import shown_text
 
 JSON = dict[str, Any]
 
 
 class JsonView:
-    """Mutable: it numbers the items and remembers which call has which number."""
+    """Mutable: it numbers the items and remembers which call has which number, and which command goes on."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._next = 0
         self._calls: dict[str, str] = {}
+        self._running: dict[Any, tuple[str, str, str]] = {}  # by session id: item id, command, output so far
 
     def begin(self) -> None:
         self._print({"type": "thread.started", "thread_id": self._session.id})
+
+    def watching(self) -> AbstractContextManager[None]:
+        """A program is told what happens, not that nothing does."""
+        return nullcontext()
 
     def show(self, event: Event) -> None:
         for line in self._lines(event):
@@ -56,8 +63,10 @@ class JsonView:
                 return [self._item("reasoning", text=shown_text(item))]
             case ToolStarted(call=call):
                 return [self._tool_started(call)]
+            case ToolProgress(call=call, text=text):
+                return [self._progress(call, text)]
             case ToolEnded():
-                return [self._tool_ended(event)]
+                return self._tool_ended(event)
             case Waiting(attempt=attempt, of=of, reason=reason, level="stream"):
                 return [{"type": "error", "message": f"Reconnecting... {attempt}/{of} ({reason})"}]
             case Notice(text=text):
@@ -81,20 +90,38 @@ class JsonView:
         if command is None:
             return {"type": "refold.tool.started", **_called(call)}
         item_id = self._calls[str(call.get("call_id"))] = self._new_id()
-        told = {"command": _shell_line(command), "aggregated_output": "", "exit_code": None, "status": "in_progress"}
-        return {"type": "item.started", "item": {"id": item_id, "type": "command_execution", **told}}
+        return {"type": "item.started", "item": _execution(item_id, command, "", None, "in_progress")}
 
-    def _tool_ended(self, event: ToolEnded) -> JSON:
+    def _progress(self, call: Item, text: str) -> JSON:
+        item_id = self._calls.get(str(call.get("call_id")))
+        about = {"call_id": call.get("call_id"), "tool": call.get("name"), **({"item_id": item_id} if item_id else {})}
+        return {"type": "refold.tool.progress", **about, "text": text}
+
+    def _tool_ended(self, event: ToolEnded) -> list[JSON]:
         call, details = event.call, event.details
-        code = details.get("exit_code")
-        status = "completed" if event.success and not code else "failed"
         command = command_in(call)
         if command is None:
-            return {"type": "refold.tool.completed", **_called(call), "output": event.output, "status": status}
+            status = "completed" if event.success and not details.get("exit_code") else "failed"
+            ended = {"type": "refold.tool.completed", **_called(call), "output": event.output, "status": status}
+            return [ended, *self._went_on(call, details)]
         item_id = self._calls.pop(str(call.get("call_id")), None) or self._new_id()
-        output = details.get("output", event.output)
-        told = {"command": _shell_line(command), "aggregated_output": output, "exit_code": code, "status": status}
-        return {"type": "item.completed", "item": {"id": item_id, "type": "command_execution", **told}}
+        output = str(details.get("output", event.output))
+        if details.get("session_id") is not None:  # it goes on: so does its item
+            self._running[details["session_id"]] = (item_id, command, output)
+            return []
+        return [_executed(item_id, command, output, details.get("exit_code"), event.success)]
+
+    def _went_on(self, call: Item, details: dict[str, Any]) -> list[JSON]:
+        """The end of a command's item, when this call of write_stdin saw the command's end."""
+        number = arguments_of(call).get("session_id")
+        if number not in self._running:
+            return []
+        item_id, command, before = self._running.pop(number)
+        output, code = before + str(details.get("output", "")), details.get("exit_code")
+        if code is not None:
+            return [_executed(item_id, command, output, code, code == 0)]
+        self._running[number] = (item_id, command, output)
+        return []
 
     def _ended(self, event: TurnEnded) -> list[JSON]:
         if event.outcome == "completed":
@@ -123,8 +150,18 @@ def _called(call: Item) -> JSON:
     return {"call_id": call.get("call_id"), "tool": call.get("name"), "arguments": arguments}
 
 
+def _execution(item_id: str, command: str, output: str, code: int | None, status: str) -> JSON:
+    told = {"command": _shell_line(command), "aggregated_output": output, "exit_code": code, "status": status}
+    return {"id": item_id, "type": "command_execution", **told}
+
+
+def _executed(item_id: str, command: str, output: str, code: int | None, success: bool) -> JSON:
+    status = "completed" if success and not code else "failed"
+    return {"type": "item.completed", "item": _execution(item_id, command, output, code, status)}
+
+
 def _shell_line(command: str) -> str:
-    return shlex.join(command_line(Arguments(cmd=command)))
+    return shlex.join([shell_of(None), "-lc", command])
 
 
 def _compaction(event: CompactionStarted | CompactionEnded) -> JSON:

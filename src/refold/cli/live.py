@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 
-from refold.cli.style import gauge, paint
-from refold.core.items import Item, message_text
-from refold.core.jsonio import load
+from refold.cli.calls import command_of
+from refold.cli.status import StatusLine, laid_out
+from refold.cli.steps import Steps
+from refold.cli.style import gauge, money, paint, small_gauge
+from refold.core.items import message_text
 from refold.core.records import ItemRecorded, TurnEnded
 from refold.core.truncate import tokens_for
 from refold.session.events import (
@@ -28,26 +34,50 @@ LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\
 NOTICEABLE_SECONDS = 1.0  # a shorter wait before a request is sent again is not worth a line
 COLLECTED = 1 << 20  # bytes of one output that are kept
 OUTPUT_LINES = 4  # of a command's output, the last ones are shown
+TICK_SECONDS = 0.25  # a second must not be skipped; what is over sooner is not worth a flicker
 
 
 class LiveView:
-    """Mutable: it remembers what it has already printed of the answer that is being written."""
+    """Mutable: it remembers what it has already printed of the answer that is being written, and what goes on."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, status: StatusLine | None = None) -> None:
         self._session = session
+        self._status = status or StatusLine()
+        self._steps = Steps(time.monotonic)
+        self._used = session.memory.thread.total_usage  # before the turn that runs
         self._streamed = ""
+        self._tick: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         profile = self._session.model.profile
         self._say(f"session {self._session.id} · {profile.slug} · turn {self._session.memory.thread.turns + 1}", "dim")
 
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Inside, a terminal shows what goes on and how long already; a log is told now and then."""
+        self._steps.begin()
+        self._wait_for_tick()
+        try:
+            yield
+        finally:
+            if self._tick is not None:
+                self._tick.cancel()
+            self._status.hide()
+
     def show(self, event: Event) -> None:
+        self._steps.note(event)
+        was_drawn = self._status.is_drawn
+        self._print(event)
+        if was_drawn and not isinstance(event, TextPreview | PreviewDropped | ItemRecorded):
+            self._draw()  # not at once after stdout was printed to: by way of `tee` that reaches the terminal late
+
+    def _print(self, event: Event) -> None:
         match event:
             case TextPreview(text=text):
                 self._stream(clean(text))
             case PreviewDropped() if self._streamed:
                 self._streamed = ""
-                print(paint(" [broken off]", "dim"), flush=True)
+                self._write(paint(" [broken off]", "dim") + "\n")
             case ItemRecorded(item={"type": "message", "role": "assistant"} as item):
                 self._finish(clean(message_text(item)))
             case ToolStarted(call=call):
@@ -69,17 +99,44 @@ class LiveView:
             case _:
                 pass
 
+    # --- what goes on -------------------------------------------------------------------------------------------
+
+    def _wait_for_tick(self) -> None:
+        self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._wait_for_tick()
+        if self._status.works:
+            self._draw()
+        else:
+            for line in self._steps.overdue():
+                self._say(f"    {line}", "dim")
+
+    def _draw(self) -> None:
+        """Bring the status line up to date. It stays away while an answer is being written."""
+        step = None if self._streamed else self._steps.current()
+        self._status.show(laid_out(step, self._small_gauge(), self._status.columns) if step else "")
+
+    def _small_gauge(self) -> str:
+        profile, tokens = self._session.memory.profile, self._steps.tokens
+        return "" if tokens is None else small_gauge(tokens, profile.context_window, profile.compact_limit)
+
+    # --- lines --------------------------------------------------------------------------------------------------
+
     def _stream(self, text: str) -> None:
         self._streamed += text
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        self._write(text)
 
     def _finish(self, text: str) -> None:
         """The record is the truth: print what was not streamed, or all of it when the stream said something else."""
         rest = text.removeprefix(self._streamed) if text.startswith(self._streamed) else "\n" + text
-        sys.stdout.write(rest + "\n")
-        sys.stdout.flush()
+        self._write(rest + "\n")
         self._streamed = ""
+
+    def _write(self, text: str) -> None:
+        self._status.hide()
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
     def _tool_ended(self, event: ToolEnded) -> None:
         code, seconds = event.details.get("exit_code"), event.details.get("duration")
@@ -88,6 +145,8 @@ class LiveView:
         for line in lines[-OUTPUT_LINES:]:
             self._say(f"    {line[:160]}", "dim")
         result = "ok" if event.success and not code else f"exit {code}" if code is not None else "failed"
+        if event.details.get("session_id") is not None:
+            result = "goes on in the background"
         took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
         whole = len(shown) < COLLECTED  # of a longer output only both ends were kept
         more = f", {len(lines) - OUTPUT_LINES:,} lines before" if len(lines) > OUTPUT_LINES and whole else ""
@@ -97,7 +156,9 @@ class LiveView:
             if limited
             else ""
         )
-        self._say(f"  {result}{took}{more}{cut}", "green" if result == "ok" else "red")
+        self._say(
+            f"  {result}{took}{more}{cut}", "red" if result not in ("ok", "goes on in the background") else "green"
+        )
 
     def _compacted(self, event: CompactionEnded) -> None:
         refused = event.error or "the summary would have been larger"
@@ -107,34 +168,24 @@ class LiveView:
 
     def _ended(self, event: TurnEnded) -> None:
         memory = self._session.memory
-        bar = gauge(memory.tokens, memory.profile.context_window, memory.profile.compact_limit, stream=sys.stderr)
-        used = memory.thread.total_usage
-        self._say(
-            f"{event.outcome} in {event.duration_ms / 1000:.1f} s · {used.total_tokens:,} tokens used so far", "dim"
+        profile, total = memory.profile, memory.thread.total_usage
+        turn, self._used = total - self._used, total
+        told = [
+            f"{event.outcome} in {event.duration_ms / 1000:.1f} s",
+            f"{turn.input_tokens:,} tokens in ({turn.cached_input_tokens:,} cached), {turn.output_tokens:,} out",
+            f"session {total.total_tokens:,} tokens",
+        ]
+        if (price := memory.config.model_price) is not None:
+            told.append(f"cost {money(price.of(turn))}, session {money(price.of(total))}")
+        self._say(" · ".join(told), "dim")
+        print(
+            gauge(memory.tokens, profile.context_window, profile.compact_limit, stream=sys.stderr),
+            file=sys.stderr,
+            flush=True,
         )
-        print(bar, file=sys.stderr, flush=True)
 
     def _say(self, text: str, style: str) -> None:
+        self._status.hide()
         if self._streamed and sys.stdout.isatty():
             print(flush=True)  # the rest of the answer goes on below; a pipe gets it in one piece
         print(paint(clean(text), style, stream=sys.stderr), file=sys.stderr, flush=True)
-
-
-def command_of(call: Item) -> str:
-    """A call as a person reads it: the command of exec_command, else the tool's name and arguments."""
-    command = command_in(call)
-    return clean(
-        f"{call.get('name')} {call.get('arguments') or call.get('input') or ''}" if command is None else command
-    )
-
-
-def command_in(call: Item) -> str | None:
-    """The command that a call of exec_command asks for, exactly; None when it asks for none."""
-    if call.get("name") != "exec_command":
-        return None
-    try:
-        value, _ = load(str(call.get("arguments")).encode("utf-8", "replace"))
-    except ValueError:
-        return None
-    command = value.get("cmd") if isinstance(value, dict) else None
-    return command if isinstance(command, str) else None

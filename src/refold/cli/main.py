@@ -26,18 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(words: list[str]) -> int:
-    import click
-
-    from refold.cli.group import cli
     from refold.errors import ConfigError, RefoldError, RolloutCorrupt, RolloutNotFound
 
     try:
-        status = cli.main(args=words, prog_name="refold", standalone_mode=False)
-        sys.stdout.flush()  # here a closed pipe can still be met quietly
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE
-    except (click.Abort, KeyboardInterrupt):
+        if words in ([], ["chat"]) and _is_terminal():  # no options to parse: the prompt need not wait for that
+            from refold.cli.talk import talk
+
+            return talk()
+        return _command(words)
+    except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _leave_pipe()
@@ -53,7 +50,27 @@ def _run(words: list[str]) -> int:
             raise
         _complain(f"{type(error).__name__}: {error} (a fault of refold's; REFOLD_DEBUG=1 shows where)", words)
         return EXIT_RUN
+
+
+def _command(words: list[str]) -> int:
+    import click
+
+    from refold.cli.group import cli
+
+    try:
+        status = cli.main(args=words, prog_name="refold", standalone_mode=False)
+        sys.stdout.flush()  # here a closed pipe can still be met quietly
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except click.Abort:
+        return EXIT_INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def _is_terminal() -> bool:
+    """Whether a person sits at both ends: without a command, they want to talk."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _complain(text: str, words: list[str]) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from refold.cli.terminal import allows, is_terminal
-from refold.core.config import Config
-from refold.session.home import Home, override
-from refold.session.permits import Approve
-from refold.tools import Tool
+if TYPE_CHECKING:  # what a command needs beyond its options is imported when it runs
+    from refold.core.config import Config
+    from refold.session.home import Home
+    from refold.session.permits import Approve
+    from refold.tools import Tool
+
+SANDBOX_MODES = ("read-only", "workspace-write", "danger-full-access")
+APPROVAL_POLICIES = ("never", "on-request", "untrusted", "on-failure")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_options(function: F) -> F:
-    """Options of every command that talks to a model."""
+    """Options of every command that talks to a model. `--sandbox`, `--ask` and `--allow-exec` are settings, too."""
+    taking: Any = _with_permissions(function)
     for option in reversed(
         (
             click.option(
@@ -28,11 +33,26 @@ def run_options(function: F) -> F:
             click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key."),
             click.option("--cd", "cwd", metavar="FOLDER", help="Work in this folder."),
             click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines, for programs."),
+            click.option("-s", "--sandbox", type=click.Choice(SANDBOX_MODES), help="What commands may do."),
+            click.option("-a", "--ask", type=click.Choice(APPROVAL_POLICIES), help="When you are asked."),
             click.option("--allow-exec", is_flag=True, help="Let the model run commands without asking."),
         )
     ):
-        function = option(function)
-    return function
+        taking = option(taking)
+    return taking
+
+
+def _with_permissions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with its `settings` holding what the options for permissions say."""
+
+    @functools.wraps(function)
+    def taking(*arguments: Any, sandbox: str | None, ask: str | None, **options: Any) -> Any:
+        asking = ask or ("never" if options["allow_exec"] else None)
+        options["settings"] += (f"sandbox_mode={sandbox}",) if sandbox else ()
+        options["settings"] += (f"approval_policy={asking}",) if asking else ()
+        return function(*arguments, **options)
+
+    return taking
 
 
 def message_options(function: F) -> F:
@@ -70,25 +90,58 @@ def sending(images: tuple[str, ...], schema: str | None) -> Sending:
 
 
 def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:
-    """The home, and its config.toml with `-c` on top. Raises ConfigError."""
+    """The home, and its config.toml with `-c` on top, and what is permitted where that is not set. Raises ConfigError.
+
+    With a person at the terminal: `workspace-write` where a sandbox can be built, and `on-request` inside one.
+    """
+    import msgspec
+
+    from refold.core.permissions import FREE
+    from refold.session.home import Home, override
+
     home = Home.find()
-    return home, home.config(override(word) for word in words)
+    config = home.config(override(word) for word in words)
+    if not _person() or config.approval_policy == "never" or config.sandbox_mode == FREE:
+        return home, config
+    mode = config.sandbox_mode or ("workspace-write" if not _fault() else None)
+    policy = config.approval_policy or ("on-request" if mode else None)
+    return home, msgspec.structs.replace(config, sandbox_mode=mode, approval_policy=policy)
+
+
+def _person() -> bool:
+    from refold.cli.terminal import is_terminal
+
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def _fault() -> str:
+    from refold.tools.sandbox import sandbox_fault
+
+    return sandbox_fault()
 
 
 def command_tools(config: Config, allow_exec: bool) -> tuple[list[Tool], Approve | None, str | None]:
     """Which tools the model gets, who is asked before a command runs, and what to tell the user about it.
 
-    Set policies or --allow-exec: commands run. Otherwise a person at a terminal is asked, and without one there is no
-    command tool.
+    Without a person at the terminal there is a command tool only where nobody has to be asked: with --allow-exec, with
+    a policy of `never`, with full access, or inside a sandbox.
     """
+    from refold.cli.terminal import allows
+    from refold.core.permissions import FREE
     from refold.tools.commands import exec_command
+    from refold.tools.images import view_image
 
-    tools: list[Tool] = [exec_command]
-    if allow_exec or config.approval_policy == "never" or config.sandbox_mode == "danger-full-access":
-        return tools, None, None
-    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+    tools: list[Tool] = [exec_command, view_image]
+    mode, policy = config.sandbox_mode, config.approval_policy
+    never = allow_exec or policy == "never" or (mode == FREE and policy is None)
+    if _person() and not never:
         return tools, allows, None
-    return [], None, "the model gets no command tool here; --allow-exec lets it run commands"
+    if mode is not None and mode != FREE and (fault := _fault()):
+        return [], None, f"the model gets no command tool here: {mode} needs a sandbox, and {fault}"
+    if never or mode is not None:
+        return tools, None, None
+    ways = "--sandbox workspace-write lets it run commands inside a sandbox, --allow-exec with your rights"
+    return [], None, f"the model gets no command tool here; {ways}"
 
 
 def message_from(given: str | None) -> str | None:

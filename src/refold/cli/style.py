@@ -17,6 +17,7 @@ CODES = {
     "cyan": "36",
 }
 GAUGE_CELLS = 24
+SMALL_CELLS = 10  # of a gauge that stands beside something
 
 
 def colourful(stream: TextIO) -> bool:
@@ -35,11 +36,28 @@ def gauge(used: int, window: int | None, limit: int | None, *, stream: TextIO | 
     """How full the context window is: a bar with the place where compaction is due, and the numbers, in tokens."""
     if not window:
         return f"{used:,} tokens (context window unknown)"
-    filled = min(GAUGE_CELLS, round(GAUGE_CELLS * used / window))
-    cells = ["█"] * filled + ["░"] * (GAUGE_CELLS - filled)
-    if limit:
-        cells[min(GAUGE_CELLS - 1, GAUGE_CELLS * limit // window)] = "┃"
     share = used / window
     colour = "red" if limit and used >= limit else "yellow" if share > 0.6 else "green"
     due = f", compaction at {limit:,}" if limit else ""
-    return f"{paint(''.join(cells), colour, stream=stream)} {used:,} of {window:,} tokens ({share:.0%}{due})"
+    bar = paint(_bar(used, window, limit, GAUGE_CELLS), colour, stream=stream)
+    return f"{bar} {used:,} of {window:,} tokens ({share:.0%}{due})"
+
+
+def small_gauge(used: int, window: int | None, limit: int | None) -> str:
+    """The same in a few columns, without colours."""
+    if not window:
+        return f"{used:,} tokens"
+    return f"{_bar(used, window, limit, SMALL_CELLS)} {used / window:.0%}"
+
+
+def money(amount: float) -> str:
+    """An amount in whatever money prices are told in, with as many digits as tell something."""
+    return f"{amount:,.{2 if amount >= 1 or not amount else 4 if amount >= 0.01 else 6}f}"
+
+
+def _bar(used: int, window: int, limit: int | None, size: int) -> str:
+    filled = min(size, round(size * used / window))
+    cells = ["█"] * filled + ["░"] * (size - filled)
+    if limit:
+        cells[min(size - 1, size * limit // window)] = "┃"
+    return "".join(cells)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TextIO
 
-from refold.cli.live import command_of
-from refold.session.permits import Question
+from refold.core.plain_command import understood
+from refold.session.permits import Question, Verdict
+
+YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -30,7 +33,59 @@ async def asked(prompt: str) -> str | None:
     return line.rstrip("\n") if line else None
 
 
-async def allows(question: Question) -> bool:
-    """Whether the person lets a command run."""
-    answer = await asked(f"\nThe model wants to run:\n  {command_of(question.call)}\nAllow it? [y/N] ")
-    return (answer or "").strip().lower() in ("y", "yes")
+async def allows(question: Question) -> Verdict:
+    """Whether the person lets a command run: `y`, `a` for good, or `n` with words for the model; all else is a no."""
+    _forget_what_was_typed()
+    return verdict(await asked(shown(question)), can_remember=bool(question.remember))
+
+
+def shown(question: Question) -> str:
+    """What the person is asked. Nothing of a command is hidden, and no line of it can look like one of ours."""
+    command, call = question.command, question.call
+    text = command.command if command else f"{call.get('name')} {call.get('arguments') or call.get('input') or ''}"
+    lines = text.split("\n")
+    where = f" in {command.cwd}" if command and command.cwd != str(Path.cwd()) else ""
+    count = f" ({len(lines)} lines)" if len(lines) > 1 else ""
+    said = [f"The model wants to run{visible(where)}{count}:", *(f"  │ {visible(line)}" for line in lines)]
+    said += [f"  {visible(note)}" for note in _notes(question)]
+    return "\n" + "\n".join(said) + "\nAllow it? [y/N] "
+
+
+def _notes(question: Question) -> list[str]:
+    """Why it is asked, what is unusual about it, and the model's reason, which is only what it says."""
+    command, words = question.command, " ".join(question.remember)
+    notes = [f"Why you are asked: {question.why}"] if question.why else []
+    if command:
+        notes += [] if understood(command.shell) else [f"It is run by {command.shell}"]
+        notes += ["More can be typed into it later without asking"] if command.interactive else []
+        notes += [f'The model says: "{command.reason}"'] if command.reason else []
+    return notes + ([f'a = always: every command in this workspace that begins with "{words}"'] if words else [])
+
+
+def visible(text: str) -> str:
+    """Text whose every character can be seen: what moves the cursor, hides or turns text is spelled out."""
+    return "".join(
+        character if character.isprintable() or character == "\t" else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def verdict(answer: str | None, *, can_remember: bool) -> Verdict:
+    """What an answer means; None is the end of the input."""
+    first, _, words = (answer or "").strip().partition(" ")
+    match first.lower().rstrip(",.:;"):
+        case word if word in YES and not words:
+            return Verdict(True)
+        case word if word in ALWAYS and not words and can_remember:
+            return Verdict(True, remember=True)
+        case word if word in NO:
+            return Verdict(False, word=words.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+        case _:
+            return Verdict(False)
+
+
+def _forget_what_was_typed() -> None:
+    """An answer is given after its question: what was typed before it was seen is none."""
+    import termios
+
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from refold.core.hook_settings import HookSettings, parse_hooks
 from refold.core.jsonio import is_object
 from refold.core.limits import Limits, Price
+from refold.core.mcp import McpServer, check_server
 from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, SandboxMode, WorkspaceWrite
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
@@ -36,6 +38,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     model_provider: str = "openai"
     model_providers: dict[str, Provider] = {}
+    mcp_servers: dict[str, McpServer] = {}
     model_context_window: int | None = None
     model_auto_compact_token_limit: int | None = None
     model_auto_compact_token_limit_scope: Scope = "total"
@@ -54,6 +57,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     project_doc_max_bytes: int = PROJECT_DOC_MAX_BYTES
     limits: Limits = Limits()
     model_price: Price | None = None
+    hooks: HookSettings = HookSettings()
 
     def profile(self, facts: Profile) -> Profile:
         """The facts about a model, after what was set here."""
@@ -101,10 +105,10 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
                 raise ConfigError(key, f"is not a setting; did you mean {near[0]}? ({where})")
     known = {key: value for key, value in document.items() if key in names}
     raw_providers = known.pop("model_providers", {})
+    servers = _servers(known.pop("mcp_servers", {}), where)
+    hooks = parse_hooks(known.pop("hooks", {}), where)
     values = {key: _checked(key, value, where) for key, value in known.items()}
-    config = Config(**values, model_providers=_providers(raw_providers, where))
-    _refuse_what_is_not_enforced(config, where)
-    return config
+    return Config(**values, model_providers=_providers(raw_providers, where), mcp_servers=servers, hooks=hooks)
 
 
 _FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(Config)}
@@ -129,22 +133,43 @@ def _providers(value: Any, where: str) -> dict[str, Provider]:
 
 def _provider(name: str, table: Any, where: str) -> Provider:
     key = f"model_providers.{name}"
-    if not is_object(table):
-        raise ConfigError(key, f"must be a table ({where})")
-    names = set(Provider.__struct_fields__) - {"id"}
-    for given in table:
-        if given not in names:
-            near = nearest(given, names)
-            if near:
-                raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
+    known = _known_keys(key, table, set(Provider.__struct_fields__) - {"id"}, where)
     if not table.get("base_url"):
         raise ConfigError(f"{key}.base_url", f"is missing: the address before /responses ({where})")
     check_base_url(f"{key}.base_url", table["base_url"], where)
-    known = {given: value for given, value in table.items() if given in names}
     try:
         return msgspec.convert({"name": name, "env_key": None, **known, "id": name}, Provider)
     except msgspec.ValidationError as error:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
+
+
+def _servers(value: Any, where: str) -> dict[str, McpServer]:
+    if not is_object(value):
+        raise ConfigError("mcp_servers", f"must be tables like [mcp_servers.docs] ({where})")
+    return {name: _server(f"mcp_servers.{name}", table, where) for name, table in value.items()}
+
+
+def _server(key: str, table: Any, where: str) -> McpServer:
+    known = _known_keys(key, table, McpServer.__struct_fields__, where)
+    if "bearer_token" in table:
+        why = f"would be a secret in a file; name a variable that holds it in bearer_token_env_var ({where})"
+        raise ConfigError(f"{key}.bearer_token", why)
+    try:
+        server = msgspec.convert(known, McpServer)
+    except msgspec.ValidationError as error:
+        raise ConfigError(key, f"{_plain(error)} ({where})") from None
+    check_server(key, server, where)
+    return server
+
+
+def _known_keys(key: str, table: Any, names: Collection[str], where: str) -> dict[str, Any]:
+    """The keys of a table that are settings; others are ignored unless they look like a misspelt one."""
+    if not is_object(table):
+        raise ConfigError(key, f"must be a table ({where})")
+    for given in table:
+        if given not in names and (near := nearest(given, names)):
+            raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
+    return {given: value for given, value in table.items() if given in names}
 
 
 _PLAIN_WORDS = (
@@ -180,16 +205,6 @@ def _plain(error: Exception) -> str:
     for technical, plain in _PLAIN_WORDS:
         text = text.replace(technical, plain)
     return text[0].lower() + text[1:]
-
-
-def _refuse_what_is_not_enforced(config: Config, where: str) -> None:
-    """A sandbox that is promised but not built would be a lie; say so instead."""
-    if config.sandbox_mode not in (None, "danger-full-access"):
-        why = f'"{config.sandbox_mode}" is not enforced by this version; use "danger-full-access" or remove the key'
-        raise ConfigError("sandbox_mode", f"{why} ({where})")
-    if config.approval_policy not in (None, "never"):
-        why = f'"{config.approval_policy}" is not enforced by this version; use "never" or remove the key'
-        raise ConfigError("approval_policy", f"{why} ({where})")
 
 
 def with_override(document: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 
 from refold.core.items import Item
+from refold.core.jsonio import is_object
 from refold.core.permissions import Confinement
 from refold.errors import ToolFailed
 from refold.session.events import Notice, ToolEnded, ToolProgress, ToolStarted
@@ -20,25 +21,31 @@ from refold.tools import ToolContext, ToolResult
 
 async def run_call(scope: Scope, call: Item) -> ToolResult:
     """Run one call. The result's output is what is recorded for it."""
-    try:
-        asked = await _before(scope, call)
-        result = asked if isinstance(asked, ToolResult) else await _permitted(scope, asked)
-        result = await _after(scope, call, result)
-    except ToolFailed as failure:
-        result = ToolResult(output=str(failure), success=False)
+    asked, settled = await _settled(scope, call)
+    if isinstance(settled, Confinement):
+        tool = scope.toolbox.get(str(asked.get("name")))
+        async with scope.gate.entered(alone=tool is not None and not tool.parallel):
+            result = await _ran(scope, asked, settled)
+    else:
+        scope.memory.feed.publish(ToolStarted(asked))  # whoever watches sees each call begin and end
+        result = settled
+    result = await _after(scope, asked, result)
     shown = result.output if isinstance(result.output, str) else ""
-    scope.memory.feed.publish(ToolEnded(call, shown, result.success, result.details))
+    scope.memory.feed.publish(ToolEnded(asked, shown, result.success, result.details))
     return result
 
 
-async def _permitted(scope: Scope, call: Item) -> ToolResult:
-    """Run a call if it may: alone where its tool wants to be alone."""
-    tool = scope.toolbox.get(str(call.get("name")))
-    permitted = await permit(scope, tool, call)
-    if isinstance(permitted, ToolResult):
-        return permitted
-    async with scope.gate.entered(alone=tool is not None and not tool.parallel):
-        return await _ran(scope, call, permitted)
+async def _settled(scope: Scope, call: Item) -> tuple[Item, Confinement | ToolResult]:
+    """The call as the hooks leave it, and how it may run, or the output that takes the place of running it."""
+    asked = call
+    try:
+        answer = await _before(scope, call)
+        if isinstance(answer, ToolResult):
+            return call, answer
+        asked = answer
+        return asked, await permit(scope, scope.toolbox.get(str(asked.get("name"))), asked)
+    except ToolFailed as failure:
+        return asked, ToolResult(output=str(failure), success=False)
 
 
 async def _ran(scope: Scope, call: Item, confinement: Confinement) -> ToolResult:
@@ -76,24 +83,45 @@ async def _before(scope: Scope, call: Item) -> Item | ToolResult:
     for hook in scope.hooks:
         try:
             answer = await hook.before_tool(call)
+            if isinstance(answer, ToolResult):
+                return answer
+            if answer is not None:
+                call = _same_call(answer, call)
         except ToolFailed:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            _raise_if_cancelled(error)
             raise ToolFailed(f"a hook failed before {call.get('name')}: {type(error).__name__}: {error}") from error
-        if isinstance(answer, ToolResult):
-            return answer
-        call = call if answer is None else answer
     return call
 
 
 async def _after(scope: Scope, call: Item, result: ToolResult) -> ToolResult:
     for hook in scope.hooks:
         try:
-            result = await hook.after_tool(call, result) or result
-        except ToolFailed:
-            raise
-        except Exception as error:
-            scope.memory.feed.publish(
-                Notice(f"a hook failed after {call.get('name')}: {type(error).__name__}: {error}")
-            )
+            result = _result(await hook.after_tool(call, result)) or result
+        except ToolFailed as failure:
+            result = ToolResult(output=str(failure), success=False)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            _raise_if_cancelled(error)
+            text = f"a hook failed after {call.get('name')}: {type(error).__name__}: {error}"
+            scope.memory.feed.publish(Notice(text))
     return result
+
+
+def _same_call(answer: object, call: Item) -> Item:
+    if not is_object(answer) or answer.get("call_id") != call.get("call_id"):
+        raise TypeError("before_tool must return the call with other arguments, a ToolResult or None")
+    return answer
+
+
+def _result(answer: object) -> ToolResult | None:
+    if answer is not None and not isinstance(answer, ToolResult):
+        raise TypeError(f"after_tool must return a ToolResult or None, not {type(answer).__name__}")
+    return answer
+
+
+def _raise_if_cancelled(error: BaseException) -> None:
+    """An interrupt passes; a cancellation that was a hook's own is its failure."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+        raise error

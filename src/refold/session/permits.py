@@ -1,21 +1,57 @@
-"""Permits: whether a call may run, and inside which walls: the policy first, then the host."""
+"""Permits: whether a call may run, and inside which walls: the policy first, then the host.
+
+Rule 1: what may run is decided by `core/permissions.py`; here is found out what it has to know, and somebody asked.
+Rule 2: no answer is a no: a question that fails refuses the call, and the turn goes on.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from refold.core.items import Item
-from refold.core.permissions import CommandAsked, Confinement
+from refold.core.jsonio import is_object
+from refold.core.permissions import (
+    FREE,
+    NOBODY,
+    ApprovalPolicy,
+    Ask,
+    CommandAsked,
+    Confinement,
+    Decision,
+    Refuse,
+    Rules,
+    Run,
+    Sandbox,
+    SandboxMode,
+    decide,
+    runs_outside,
+)
+from refold.session.approved import (
+    Approval,
+    Damaged,
+    Place,
+    covers,
+    is_harmless,
+    offered,
+    plain_parts,
+    read_approvals,
+    remember,
+)
 from refold.session.events import Notice
+from refold.session.home import Home
 from refold.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
     from refold.session.scope import Scope
 
 DENIED = "The user did not allow this command to run."
+NO_OTHER_WAY = "Do not reach the same effect by another route."
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,21 +80,164 @@ class Verdict(msgspec.Struct, frozen=True):
 Approve: TypeAlias = Callable[[Question], Awaitable[bool | Verdict]]
 
 
+class CommandTool(Protocol):
+    """A tool that runs shell commands: it tells which one a call asks for."""
+
+    def asks(self, arguments: dict[str, Any], cwd: str) -> CommandAsked: ...
+
+
 async def permit(scope: Scope, tool: Tool | None, call: Item) -> Confinement | ToolResult:
-    """How a call may run, or the output that tells the model why it may not."""
-    if tool is not None and tool.needs_approval and not await _is_approved(scope, call):
-        return ToolResult(output=DENIED, success=False)
-    return Confinement()
-
-
-async def _is_approved(scope: Scope, call: Item) -> bool:
-    """Ask the host, one question at a time. A question that fails is a no: the turn goes on."""
+    """How a call may run, or the output that tells the model why it may not. Raises ToolFailed for wrong arguments."""
+    if tool is not None and hasattr(tool, "asks"):
+        return await _permit_command(scope, cast(CommandTool, tool), call)
+    if tool is None or not tool.needs_approval or scope.surroundings.approval_policy == "never":
+        return Confinement()
     if scope.approve is None:
-        return True
+        return ToolResult(output=NOBODY, success=False)
     async with scope.asking:
-        try:
-            answer = await scope.approve(Question(call=call))
-            return answer.allowed if isinstance(answer, Verdict) else answer
-        except Exception as error:
-            scope.memory.feed.publish(Notice(f"nobody could be asked about {call.get('name')}: {error}"))
-            return False
+        verdict = await _answer(scope, Question(call=call, why="it is a tool that asks before each call"))
+    return Confinement() if verdict.allowed else _denied(DENIED, verdict)
+
+
+# --- commands ------------------------------------------------------------------------------------------------
+
+
+async def _permit_command(scope: Scope, tool: CommandTool, call: Item) -> Confinement | ToolResult:
+    rules, walls = _rules(scope), _walls(scope)
+    arguments = _arguments(call)
+    if arguments is None:  # the toolbox will say so: nothing is going to run
+        return Confinement(sandbox=walls)
+    asked = tool.asks(arguments, scope.surroundings.cwd)
+    decision, offer = await _decided(scope, asked, rules)
+    if isinstance(decision, Ask):
+        async with scope.asking:
+            decision, offer = await _decided(scope, asked, rules)  # an answer meanwhile may have covered it
+            if isinstance(decision, Ask):
+                words = offer.words if offer else ()
+                question = Question(call=call, command=asked, why=decision.why, remember=words)
+                verdict = await _answer(scope, question)
+                if not verdict.allowed:
+                    return _denied(f"{DENIED} {NO_OTHER_WAY}", verdict)
+                if verdict.remember and offer is not None:
+                    _remember(scope, offer)
+                decision = Run(decision.outside)
+    if isinstance(decision, Refuse):
+        return ToolResult(output=decision.text, success=False)
+    settings = scope.memory.config
+    return Confinement(
+        sandbox=None if decision.outside else walls,
+        environment=settings.shell_environment_policy,
+        secrets=_secrets(scope),
+    )
+
+
+async def _decided(scope: Scope, asked: CommandAsked, rules: Rules) -> tuple[Decision, Approval | None]:
+    """What follows for a command, and what a person could allow for good. Looks no further than it has to."""
+    decision = decide(asked, rules, harmless=False, approved=False)
+    parts = plain_parts(asked)
+    if isinstance(decision, Run) or rules.policy == "never" or parts is None:
+        return decision, None
+    place = await _place(scope, asked, rules)
+    outside = runs_outside(asked, rules)
+    approvals = _approvals(scope)
+    decision = decide(
+        asked,
+        rules,
+        harmless=is_harmless(parts, place),
+        approved=covers(approvals or (), asked, parts, place, outside=outside),
+    )
+    return decision, None if approvals is None else offered(asked, parts, place, outside=outside)
+
+
+async def _answer(scope: Scope, question: Question) -> Verdict:
+    """Ask the host. The caller sees to it that one question is asked at a time."""
+    assert scope.approve is not None
+    try:
+        answer = await scope.approve(question)
+    except Exception as error:
+        scope.memory.feed.publish(Notice(f"nobody could be asked about {question.call.get('name')}: {error}"))
+        return Verdict(False)
+    return answer if isinstance(answer, Verdict) else Verdict(answer)
+
+
+def _denied(text: str, verdict: Verdict) -> ToolResult:
+    word = verdict.word.strip()
+    return ToolResult(output=f"{text} The user says: {word}" if word else text, success=False)
+
+
+# --- what is so ----------------------------------------------------------------------------------------------
+
+
+def _arguments(call: Item) -> dict[str, Any] | None:
+    """A call's arguments as the toolbox will read them; None when they are no JSON object."""
+    given = call.get("arguments")
+    try:
+        value: Any = given if is_object(given) else json.loads(given if isinstance(given, str) else "")
+    except (ValueError, RecursionError):
+        return None
+    return value if is_object(value) else None
+
+
+def _rules(scope: Scope) -> Rules:
+    from refold.tools.sandbox import sandbox_fault
+
+    mode = cast(SandboxMode, scope.surroundings.sandbox_mode)
+    return Rules(
+        mode=mode,
+        policy=cast(ApprovalPolicy, scope.surroundings.approval_policy),
+        fault="" if mode == FREE else sandbox_fault(),
+        host=scope.approve is not None,
+    )
+
+
+def _walls(scope: Scope, mode: SandboxMode | None = None) -> Sandbox | None:
+    from refold.tools.sandbox import sandbox_of
+
+    asked = mode or cast(SandboxMode, scope.surroundings.sandbox_mode)
+    home = Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""})
+    homes = (home.path, home.codex) if home.codex else (home.path,)
+    return sandbox_of(asked, scope.memory.config.sandbox_workspace_write, scope.surroundings.cwd, os.environ, homes)
+
+
+async def _place(scope: Scope, asked: CommandAsked, rules: Rules) -> Place:
+    from refold.tools.child_environment import search_path
+    from refold.tools.commands import PLAIN_OUTPUT
+
+    policy, cwd = scope.memory.config.shell_environment_policy, scope.surroundings.cwd
+    inherited = {**os.environ, **PLAIN_OUTPUT}  # as a command's shell is started with
+    writable = _walls(scope, "workspace-write")  # in any mode: what a command could have written
+    return Place(
+        workspace=cwd,
+        search_path=await search_path(policy, _secrets(scope), asked.shell, cwd, inherited, scope.processes.logins),
+        writable=writable.writable if writable else (),
+        leaving=asked.outside and rules.mode != FREE and not rules.fault,
+    )
+
+
+def _secrets(scope: Scope) -> tuple[str, ...]:
+    """The names of variables that hold the keys of providers and tool servers."""
+    providers = (scope.model.provider, *scope.memory.config.model_providers.values())
+    names = [name for provider in providers for name in (provider.env_key, *provider.env_http_headers.values())]
+    for server in scope.memory.config.mcp_servers.values():
+        names += [server.bearer_token_env_var, *server.env_http_headers.values()]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _approvals(scope: Scope) -> tuple[Approval, ...] | None:
+    """What was allowed for good; None when that cannot be read, and nothing can be added."""
+    try:
+        return read_approvals(_home(scope))
+    except Damaged as damaged:
+        scope.memory.feed.publish(Notice(str(damaged)))
+        return None
+
+
+def _remember(scope: Scope, approval: Approval) -> None:
+    try:
+        remember(_home(scope), approval)
+    except (Damaged, OSError) as error:
+        scope.memory.feed.publish(Notice(f"allowed this once, not remembered: {error}"))
+
+
+def _home(scope: Scope) -> Path:
+    return Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""}).path

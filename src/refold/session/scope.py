@@ -11,9 +11,11 @@ from refold.core.items import Item
 from refold.core.wire import Wire
 from refold.model import Model
 from refold.observe import Surroundings
+from refold.session.command_hooks import configured_hooks
 from refold.session.hooks import Hook
 from refold.session.memory import Memory
 from refold.session.permits import Approve
+from refold.session.servers import Servers
 from refold.tools import Toolbox, ToolResult
 from refold.tools.processes import Processes
 
@@ -65,8 +67,9 @@ class Scope:
         self.toolbox = toolbox
         self.surroundings = surroundings
         self.approve = approve
-        self.hooks: list[Hook] = []
+        self.hooks: list[Hook] = configured_hooks(memory, surroundings.cwd)
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer
         self.processes = Processes()  # that the session's calls left running
+        self.servers = Servers(memory.config.mcp_servers, surroundings.cwd)
         self.gate = Gate()
         self.calls: list[Running] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -254,6 +255,11 @@ class Session:
         self.model.join()  # several sessions may share it: the last to leave closes it
         self._group = asyncio.TaskGroup()
         await self._group.__aenter__()
+        try:
+            self._notices += await self._scope.servers.open(self._scope)
+        except BaseException:  # a required server is missing, or nobody wants to wait: nothing stays open
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
@@ -262,7 +268,8 @@ class Session:
         assert self._group is not None
         self.interrupt()
         try:
-            await self._group.__aexit__(None, None, None)
+            async with aclosing(self._scope.servers):  # they end when no call needs them any more
+                await self._group.__aexit__(None, None, None)
         finally:
             self._group = None
             await self._scope.processes.close()

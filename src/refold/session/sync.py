@@ -31,20 +31,29 @@ class SyncSession:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="refold-session", daemon=True)
         self._thread.start()
-        self._session = self._call(session.__aenter__())
+        try:
+            self._session = self._call(session.__aenter__())
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        session, loop, thread = self._open()
+        session, _, _ = self._open()
         try:
             self._call(session.__aexit__(None, None, None))
         finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
-            self._loop = self._thread = self._session = None
+            self._end()
+
+    def _end(self) -> None:
+        """Let the thread run out."""
+        assert self._loop is not None and self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = self._session = None
 
     def _open(self) -> tuple[Session, asyncio.AbstractEventLoop, threading.Thread]:
         if self._session is None or self._loop is None or self._thread is None:

@@ -1,6 +1,7 @@
 """EDGE, processes: tools. A Tool takes a call's arguments and gives back what the model will read.
 
-Public names: Tool (protocol), ToolContext, ToolResult, Toolbox, tool (decorator), exec_command.
+Public names: Tool (protocol), ToolContext, ToolResult, Toolbox; tool (decorator), image; exec_command, write_stdin,
+view_image.
 """
 
 from __future__ import annotations
@@ -16,11 +17,23 @@ from refold.core.truncate import Budget
 from refold.tools.processes import Processes
 
 if TYPE_CHECKING:
-    from refold.tools.commands import exec_command
-    from refold.tools.functions import FunctionTool, tool
+    from refold.tools.commands import exec_command, write_stdin
+    from refold.tools.functions import FunctionTool, image, tool
+    from refold.tools.images import view_image
     from refold.tools.toolbox import Toolbox
 
-__all__ = ["FunctionTool", "Tool", "ToolContext", "ToolResult", "Toolbox", "exec_command", "tool"]
+__all__ = [
+    "FunctionTool",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "Toolbox",
+    "exec_command",
+    "image",
+    "tool",
+    "view_image",
+    "write_stdin",
+]
 
 
 def _unheard(text: str) -> None:
@@ -78,17 +91,22 @@ class Tool(Protocol):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
 
 
+# Each name that is loaded when it is first used, and the module it lives in.
+_HOMES = {
+    "FunctionTool": "refold.tools.functions",
+    "Toolbox": "refold.tools.toolbox",
+    "exec_command": "refold.tools.commands",
+    "image": "refold.tools.functions",
+    "tool": "refold.tools.functions",
+    "view_image": "refold.tools.images",
+    "write_stdin": "refold.tools.commands",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("tool", "FunctionTool"):
-        from refold.tools import functions
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(functions, name)
-    if name == "exec_command":
-        from refold.tools.commands import exec_command
-
-        return exec_command
-    if name == "Toolbox":
-        from refold.tools.toolbox import Toolbox
-
-        return Toolbox
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = import_module(_HOMES[name])
+    return getattr(found, name)

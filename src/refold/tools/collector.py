@@ -44,6 +44,11 @@ class Collector:
         if len(self._tail) > 2 * TAIL_BYTES:
             del self._tail[:-TAIL_BYTES]
 
+    def last(self, most: int) -> bytes:
+        """The newest bytes that are held, at most so many."""
+        held = self._tail if len(self._tail) >= most else self._head[-most:] + self._tail
+        return bytes(held[-most:])
+
     def captured(self) -> Captured:
         """What is held now; the collector may go on afterwards."""
         tail = bytes(self._tail[-TAIL_BYTES:])

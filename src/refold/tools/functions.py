@@ -11,22 +11,22 @@ import inspect
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
-from typing import Any, Generic, Optional, ParamSpec, TypeVar, Union, get_type_hints, overload
+from pathlib import Path
+from typing import Any, Generic, Optional, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from refold.core.items import Part
 from refold.errors import ToolFailed
 from refold.tools import ToolContext, ToolResult
+from refold.tools.media_files import data_url, is_url, read_medium
+from refold.tools.signature import Schema, arguments_type, parameter_types, parameters_schema, split_docstring
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-Schema = dict[str, Any]  # a JSON schema; the JSON border
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what providers accept as a tool's name
-_ARGUMENTS_SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
-_ARGUMENT_LINE = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _PLACE = re.compile(r"^(?P<problem>.*) - at `\$\.?(?P<place>.*)`$")
 _REQUIRED = re.compile(r"^Object missing required field (`.*`)$")
 _UNKNOWN = re.compile(r"^Object contains unknown field (`.*`)$")
@@ -88,121 +88,6 @@ def _type_text(schema: Schema, definitions: Schema) -> str:
             return "any"
 
 
-# --- from a function to a schema --------------------------------------------------------------------------
-
-
-def _split_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """A docstring's text without its `Args:` section, and that section's text for each argument."""
-    text: list[str] = []
-    arguments: dict[str, list[str]] = {}
-    inside, indent, current = False, 0, ""
-    for line in (inspect.getdoc(function) or "").splitlines():
-        depth = len(line) - len(line.lstrip())
-        if depth == 0 and line:
-            inside, indent = bool(_ARGUMENTS_SECTION.fullmatch(line)), 0
-            if inside:
-                continue
-        if not inside:
-            text.append(line)
-            continue
-        indent = indent or depth
-        match = _ARGUMENT_LINE.fullmatch(line.strip()) if depth == indent else None
-        if match:
-            current = match[1]
-            arguments[current] = [match[2]]
-        elif line.strip() and current:
-            arguments[current].append(line.strip())
-    return "\n".join(text).strip(), {name: " ".join(lines).strip() for name, lines in arguments.items()}
-
-
-def _parameters(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """Each parameter's type. Raises TypeError naming the first parameter whose type is not known."""
-    types: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        where = f"tool {name}: parameter `{parameter.name}`"
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"{where} has no fixed names and types; spell the arguments out")
-        if parameter.annotation is parameter.empty:
-            raise TypeError(f"{where} has no type annotation")
-        # One at a time, so that the parameter can be named; the return type may be known to type checkers only.
-        holder = SimpleNamespace(__annotations__={"it": parameter.annotation}, __globals__=_globals_of(function))
-        try:
-            types[parameter.name] = get_type_hints(holder, include_extras=True)["it"]
-        except NameError as error:
-            raise TypeError(f"{where}: {error}; its type must be importable when the tool is made") from error
-    return types
-
-
-def _globals_of(function: Callable[..., Any]) -> dict[str, Any]:
-    target = inspect.unwrap(function)
-    while isinstance(target, functools.partial):
-        target = target.func
-    return getattr(target, "__globals__", None) or getattr(type(target).__call__, "__globals__", {})
-
-
-def _arguments_type(
-    name: str, types: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
-) -> type[msgspec.Struct]:
-    """A struct with a field for each parameter; a field that may be left out is then UNSET, not its default."""
-    fields: list[Any] = []
-    for parameter, kind in types.items():
-        try:
-            msgspec.json.schema(kind)
-            msgspec.json.Decoder(kind)
-        except (TypeError, ValueError, RuntimeError) as error:
-            why = f"{kind!r} cannot be expressed in JSON ({str(error).splitlines()[-1]})"
-            raise TypeError(f"tool {name}: parameter `{parameter}`: {why}") from error
-        default = parameters[parameter].default
-        if default is inspect.Parameter.empty:
-            fields.append((parameter, kind))
-            continue
-        if default is None and not _takes_none(kind):
-            kind = Optional[kind]  # noqa: UP045
-        fields.append((parameter, Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
-    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-
-
-def _takes_none(kind: Any) -> bool:
-    try:
-        msgspec.convert(None, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _parameters_schema(
-    arguments: type[msgspec.Struct], function: Callable[..., Any], types: Mapping[str, Any]
-) -> Schema:
-    schema = msgspec.json.schema(arguments)
-    definitions: Schema = schema["$defs"]
-    top: Schema = definitions.pop(schema["$ref"].rpartition("/")[2])
-    described = _split_docstring(function)[1]
-    properties: Schema = {}
-    for name, found in top["properties"].items():
-        texts = [note for note in getattr(types[name], "__metadata__", ()) if isinstance(note, str)]
-        text = texts[0] if texts else described.get(name)
-        default = _default_of(function, name)
-        properties[name] = {**found, **({"description": text} if text else {}), **default}
-    shape: Schema = {
-        "type": "object",
-        "properties": properties,
-        "required": top["required"],
-        "additionalProperties": False,
-    }
-    return {**shape, "$defs": definitions} if definitions else shape
-
-
-def _default_of(function: Callable[..., Any], name: str) -> Schema:
-    """`{"default": value}` when the parameter has one that says something and that JSON can say."""
-    default = inspect.signature(function).parameters[name].default
-    if default is inspect.Parameter.empty or default is None:
-        return {}
-    try:
-        return {"default": msgspec.to_builtins(default)}
-    except TypeError:
-        return {}
-
-
 # --- the tool ----------------------------------------------------------------------------------------------
 
 
@@ -210,7 +95,7 @@ class FunctionTool(Generic[P, R]):
     """A function as a tool; still callable like the function. Make it with `tool`.
 
     `name` and `spec` go to the model. `parallel` false means: never beside another call. `needs_approval` true means:
-    where a person wants to be asked, asked before each call.
+    where a person wants to be asked, asked before each call. `timeout`: the longest that a call may take, in seconds.
     """
 
     def __init__(
@@ -221,25 +106,27 @@ class FunctionTool(Generic[P, R]):
         description: str | None = None,
         parallel: bool = True,
         needs_approval: bool = False,
+        timeout: float | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.parallel = parallel
         self.needs_approval = needs_approval
+        self.timeout = timeout
         if not _NAME.fullmatch(self.name):
             raise TypeError(f"a tool cannot be named {self.name!r}; give a name= of 1 to 64 letters, digits, _ or -")
-        types = _parameters(function, self.name)
+        types = parameter_types(function, self.name)
         self._context = frozenset(parameter for parameter, kind in types.items() if _is_context(kind))
         self._signature = inspect.signature(function)
         filled = {parameter: kind for parameter, kind in types.items() if parameter not in self._context}
-        self._arguments = _arguments_type(self.name, filled, self._signature.parameters)
+        self._arguments = arguments_type(self.name, filled, self._signature.parameters)
         self.spec: Schema = {
             "type": "function",
             "name": self.name,
-            "description": _split_docstring(function)[0] if description is None else description,
+            "description": split_docstring(function)[0] if description is None else description,
             "strict": False,
-            "parameters": _parameters_schema(self._arguments, function, filled),
+            "parameters": parameters_schema(self._arguments, function, filled),
         }
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -251,22 +138,33 @@ class FunctionTool(Generic[P, R]):
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Call the function: a coroutine function here, any other in a thread, which a cancelled call leaves running.
 
-        Raises ToolFailed for wrong arguments and, as `TypeName: message`, for what the function raises.
+        Raises ToolFailed for wrong arguments, when the time is over and, as `TypeName: message`, for what it raises.
         """
         struct = convert_arguments(arguments, self._arguments, self.spec)
+        threaded = not inspect.iscoroutinefunction(self.function)
         # What the model left out is left out of the call, so that the function's own default counts.
         values: dict[str, Any] = {name: getattr(struct, name) for name in arguments}
-        values.update(dict.fromkeys(self._context, context))
+        values.update(dict.fromkeys(self._context, _for_thread(context) if threaded else context))
         bound = inspect.BoundArguments(self._signature, OrderedDict(values))
         bound.apply_defaults()
         call = functools.partial(_called, self.function, bound)
+        limit = asyncio.timeout(self.timeout)
         try:
-            value: Any = call() if inspect.iscoroutinefunction(self.function) else await asyncio.to_thread(call)
-            return _result(await value if inspect.isawaitable(value) else value)
+            async with limit:
+                value: Any = await asyncio.to_thread(call) if threaded else call()
+                return _result(await value if inspect.isawaitable(value) else value)
         except ToolFailed:
             raise
         except (Exception, SystemExit) as error:  # a tool that exits must not end the session's program
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise ToolFailed(f"{self.name} did not end within {self.timeout:g} seconds") from error
             raise _failure(error) from error
+
+
+def _for_thread(context: ToolContext) -> ToolContext:
+    """The context for a function that runs in a thread: its progress is told in the session's own."""
+    loop, tell = asyncio.get_running_loop(), context.progress
+    return msgspec.structs.replace(context, progress=lambda text: loop.call_soon_threadsafe(tell, text))
 
 
 def _is_context(kind: Any) -> bool:
@@ -285,8 +183,23 @@ def _failure(error: BaseException) -> ToolFailed:
     return ToolFailed(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
+def image(source: str | Path | bytes, *, detail: str = "high") -> Part:
+    """An image for a tool to return, alone or in a list with texts: a file, an address (https: or data:) or its bytes.
+
+    PNG, JPEG, GIF or WebP. Raises ValueError for anything else.
+    """
+    if isinstance(source, bytes):
+        url = data_url("image", source, "this")
+    else:
+        url = source if isinstance(source, str) and is_url(source) else read_medium("image", Path(source))
+    return {"type": "input_image", "image_url": url, "detail": detail}
+
+
 def _result(value: Any) -> ToolResult:
-    """What a function returned, for the model: text as it is, nothing as nothing, all else as JSON."""
+    """What a function returned, for the model: text as it is, nothing as nothing, images as images, all else as JSON.
+
+    An image is what `image` gives, or an object that draws itself for notebooks (`_repr_png_`: figures, PIL's images).
+    """
     match value:
         case ToolResult():
             return value
@@ -294,8 +207,32 @@ def _result(value: Any) -> ToolResult:
             return ToolResult(output=value)
         case None:
             return ToolResult(output="")
+        case _ if (part := _as_image(value)) is not None:
+            return ToolResult(output=[part])
+        case list() | tuple() if any(_as_image(each) is not None for each in value):
+            return ToolResult(output=[_as_image(each) or _as_text(each) for each in value])
         case _:
-            return ToolResult(output=msgspec.json.encode(value, enc_hook=str).decode())
+            return ToolResult(output=_json(value))
+
+
+def _as_image(value: Any) -> Part | None:
+    if isinstance(value, dict):
+        return value if value.get("type") == "input_image" and "image_url" in value else None
+    drawn = value._repr_png_() if hasattr(value, "_repr_png_") and not isinstance(value, type) else None
+    return image(drawn) if isinstance(drawn, bytes) else None
+
+
+def _as_text(value: Any) -> Part:
+    return {"type": "input_text", "text": value if isinstance(value, str) else _json(value)}
+
+
+def _json(value: Any) -> str:
+    """Structs, dataclasses, pydantic's models and plain values as JSON; what JSON cannot say as its text."""
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
 @overload
@@ -304,7 +241,12 @@ def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, parallel: bool = True, needs_approval: bool = False
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel: bool = True,
+    needs_approval: bool = False,
+    timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -316,17 +258,25 @@ def tool(
     description: str | None = None,
     parallel: bool = True,
     needs_approval: bool = False,
+    timeout: float | None = None,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function; bare (`@tool`) or with options (`@tool(name="search", parallel=False)`).
 
     Without `name` and `description` the function's name and docstring count; the lines of the docstring's `Args:`
     section describe the arguments. A parameter annotated `ToolContext` is given the call's context and is not in the
-    schema. Raises TypeError naming the parameter that cannot be expressed in JSON.
+    schema: `context.progress("half done")` tells whoever watches. A call that takes longer than `timeout` seconds
+    fails (a function in a thread runs on). The result may be text, an `image`, a list with images, or JSON. Raises
+    TypeError naming the parameter that cannot be expressed in JSON.
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
         return FunctionTool(
-            function, name=name, description=description, parallel=parallel, needs_approval=needs_approval
+            function,
+            name=name,
+            description=description,
+            parallel=parallel,
+            needs_approval=needs_approval,
+            timeout=timeout,
         )
 
     return make if function is None else make(function)

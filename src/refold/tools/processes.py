@@ -1,10 +1,90 @@
-"""Processes: the commands of a session that go on after their call, by id."""
+"""Processes: the commands of a session that go on after their call, by id, and what all its commands share."""
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refold.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from refold.tools.login import Login
+    from refold.tools.process import Process
+
+MOST_RUNNING = 64  # commands at once; more is a loop that has lost them
+FIRST_ID, IDS = 1000, 99_000  # ids of four or five digits, drawn anew each time: one from before a resume means nobody
+MARK = "REFOLD_COMMANDS"  # a variable in each command's environment, by which even a daemon is found again
+
 
 class Processes:
-    """Mutable: it holds what runs. Close it when the session ends: none of them outlives it."""
+    """Mutable: it holds what runs. Close it when the session ends: nothing that its commands started outlives it,
+    save a process that dropped the variable `REFOLD_COMMANDS` from its environment."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Process] = {}
+        self.mark = ""  # the variable's value; empty until a command was started
+        self.logins: dict[str, Login | None] = {}  # by shell: what its login files do
+
+    def marked(self, environment: dict[str, str]) -> dict[str, str]:
+        """The environment with the variable by which its processes are found at the end."""
+        self.mark = self.mark or os.urandom(8).hex()
+        return {**environment, MARK: self.mark}
+
+    def keep(self, process: Process, seed: int) -> int:
+        """Let a command go on after its call. The id that `write_stdin` finds it by. Raises ToolFailed: too many."""
+        running = [number for number, other in self._running.items() if not other.ended.done()]
+        if len(running) >= MOST_RUNNING:
+            raise ToolFailed(
+                f"exec_command failed: {MOST_RUNNING} commands are running already; this one was stopped. "
+                f"End one first: write_stdin with chars \\u0003 to one of {_listed(running)}"
+            )
+        number = FIRST_ID + seed % IDS
+        while number in self._running:
+            number = FIRST_ID + (number - FIRST_ID + 1) % IDS
+        self._running[number] = process
+        return number
+
+    def find(self, number: int) -> Process:
+        """The command with this id. Raises ToolFailed."""
+        if number not in self._running:
+            known = f"those that run: {_listed(list(self._running))}" if self._running else "none is running"
+            raise ToolFailed(f"write_stdin failed: no command has the session ID {number} ({known})")
+        return self._running[number]
+
+    def forget(self, number: int) -> None:
+        """A command whose exit the model was told."""
+        self._running.pop(number, None)
 
     async def close(self) -> None:
-        """End them all."""
+        """End them all, and what they left behind."""
+        for process in self._running.values():
+            process.end()
+        try:
+            for process in self._running.values():
+                await process.stop()
+        finally:
+            for process in self._running.values():
+                process.kill()
+            self._running = {}
+            if self.mark:
+                _kill_marked(f"{MARK}={self.mark}".encode())
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _kill_marked(mark: bytes) -> None:
+    """End every process that carries a mark in its environment, where /proc tells: daemons among them."""
+    for _ in range(3):  # what was started while the others were looked at
+        found = 0
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # it ended meanwhile, or is somebody else's
+                if mark in environ.read_bytes().split(b"\0"):
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
+                    found += 1
+        if not found:
+            return

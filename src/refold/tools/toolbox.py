@@ -22,7 +22,8 @@ _JSON_NAMES = {
 
 
 class Toolbox(Mapping[str, Tool]):
-    """Tools by name, in the order given; `specs` is the request's `tools` array.
+    """Tools by name, in the order given; `specs` is the request's `tools` array. A tool's `companions`, without which
+    it is half of one (write_stdin for exec_command), come after them, unless a tool of that name was given.
 
     Raises ConfigError when two tools have one name.
     """
@@ -33,6 +34,8 @@ class Toolbox(Mapping[str, Tool]):
             if tool.name in self._tools:
                 raise ConfigError("tools", f"two tools are named {tool.name!r}; leave one out or rename it")
             self._tools[tool.name] = tool
+        for companion in [more for tool in self._tools.values() for more in getattr(tool, "companions", ())]:
+            self._tools.setdefault(companion.name, companion)
         self.specs: tuple[dict[str, Any], ...] = tuple(tool.spec for tool in self._tools.values())
 
     def __getitem__(self, name: str) -> Tool:
