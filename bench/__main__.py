@@ -15,7 +15,7 @@ import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import core, crowd, estimate, turns
+from bench import chat, core, crowd, estimate, turns
 from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
@@ -38,6 +38,7 @@ TURNS = Group(
             turns.start_up,
             turns.first_request,
             turns.iterations,
+            turns.guarded,
             turns.long_history,
             turns.resume,
             turns.record,
@@ -47,8 +48,10 @@ TURNS = Group(
 - *start to first request*: from the start of the process to the arrival of its first request.
 - *iteration*: from the arrival of one request to the arrival of the next, inside one turn; refold also writes its log,
   limits outputs and knows the rules in force meanwhile. `nop` is a tool that does nothing; the real program has none
-  and answers that the call is not supported. Commands run in `bash -lc`; where that alone takes most of the 6 ms of
-  the budget, the row says how much is left.
+  and answers that the call is not supported. The bare loop runs commands in `bash -lc`, as the real program does;
+  refold reads the login files once (docs/decisions/0018-login-files-are-read-once.md).
+- *permissions and hooks on*: workspace-write, on-request, somebody to ask, a hook around each call. What the walls
+  themselves cost (namespaces, mounts) is the kernel's; without them the row above holds.
 - *request to request at 10,000 items*: the same in a session with a 5 MB history.
 - *resume of 20,000 items*: refold and the real program read the same log; the others read one JSON list.
 """,
@@ -81,7 +84,16 @@ CROWD = Group(
 process of its own. Memory is resident pages after a full collection, less the items themselves.
 """,
 )
-GROUPS = (TURNS, CORE, ESTIMATES, CROWD)
+CHAT = Group(
+    "Chat",
+    chat.TABLE,
+    {"chat": chat.rows},
+    """\
+`refold chat` at a real terminal. The prompt is there before settings are read and a session is opened; what is typed
+meanwhile waits for it.
+""",
+)
+GROUPS = (TURNS, CORE, ESTIMATES, CROWD, CHAT)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance

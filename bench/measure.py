@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,14 @@ def peers() -> list[Peer]:
     return [peer for peer in PEERS if peer.installed()]
 
 
-def lowest(measure: Callable[[Peer], float], *, rounds: int = ROUNDS) -> dict[str, float]:
+def lowest(
+    measure: Callable[[Peer], float], *, rounds: int = ROUNDS, among: Sequence[Peer] | None = None
+) -> dict[str, float]:
     """The lowest figure of each peer; they take turns, so that none has the machine's better half. Slow ones once."""
-    found: dict[str, list[float]] = {peer.name: [] for peer in peers()}
+    turns = peers() if among is None else among
+    found: dict[str, list[float]] = {peer.name: [] for peer in turns}
     for number in range(rounds):
-        for peer in peers():
+        for peer in turns:
             if number == 0 or not peer.slow:
                 found[peer.name].append(measure(peer))
     return {name: min(figures) for name, figures in found.items()}

@@ -56,14 +56,19 @@ class Peer(Protocol):
 
 
 class Refold:
+    """`guarded`: with a sandbox, a policy that asks, somebody to ask, and a hook around each call."""
+
     name, slow = "refold", False
+
+    def __init__(self, *, guarded: bool = False) -> None:
+        self._guarded = {"BENCH_GUARDED": "1"} if guarded else {}
 
     def installed(self) -> bool:
         return True
 
     def turn(self, url: str, folder: Path, history: History | None = None) -> Start:
         place = [str(history.home), history.session] if history else [str(folder)]
-        return Start([sys.executable, "-m", "bench.ours", url, *place], dict(os.environ))
+        return Start([sys.executable, "-m", "bench.ours", url, *place], {**os.environ, **self._guarded})
 
 
 class Bare:

@@ -6,14 +6,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.measure import BARE, OURS, ROUNDS, Arrivals, Budget, Row, lowest, timed
-from bench.peers import History
+from bench.peers import Bare, History, Peer, Refold
+from refold.core.permissions import Sandbox
 from refold.core.profile import Profile
+from refold.core.records import ItemRecorded
 from refold.session.memory import Memory
+from refold.tools.sandbox import argv_in, sandbox_works
 
 
 def start_up() -> Iterator[Row]:
@@ -39,14 +42,33 @@ def iterations() -> Iterator[Row]:
             gaps = _gaps(name, arguments, calls)
             budget = Budget(most) if calls > 1 else Budget()  # the first one also warms up
             yield Row(f"iteration {what}, {calls} call{'s' if calls > 1 else ''}", "ms", gaps, budget)
-    shell = min(timed(["/bin/bash", "-lc", "true"]) for _ in range(20))
-    yield Row("of which the process `bash -lc true` alone", "ms", {OURS: shell, BARE: shell})
+    login, plain = (min(timed(["/bin/bash", flag, "true"]) for _ in range(20)) for flag in ("-lc", "-c"))
+    yield Row("of which the process alone: `bash -c true`, bare `bash -lc true`", "ms", {OURS: plain, BARE: login})
 
 
-def _gaps(name: str, arguments: dict[str, Any], calls: int) -> dict[str, float]:
+def guarded() -> Iterator[Row]:
+    """The same with permissions and hooks on; the bare loop has none."""
+    peers = (Refold(guarded=True), Bare())
+    yield Row(
+        "iteration without a process, permissions and hooks on, 50 calls", "ms", _gaps("nop", {}, 50, peers), Budget(3)
+    )
+    if not sandbox_works():
+        return
+    yield Row(
+        "iteration with `true` in the sandbox, hooks on, 50 calls",
+        "ms",
+        _gaps("exec_command", {"cmd": "true"}, 50, peers),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        walls = argv_in(Sandbox(writable=(folder,)), ["/bin/bash", "-c", "true"], folder)
+        alone = min(timed(walls) for _ in range(20))
+    yield Row("of which the process alone, with its walls", "ms", {OURS: alone})
+
+
+def _gaps(name: str, arguments: dict[str, Any], calls: int, among: Sequence[Peer] | None = None) -> dict[str, float]:
     arrivals = Arrivals(name, arguments, calls)
     with arrivals.server, tempfile.TemporaryDirectory() as folder:
-        return lowest(lambda peer: arrivals.gap(peer, Path(folder)))
+        return lowest(lambda peer: arrivals.gap(peer, Path(folder)), among=among)
 
 
 def long_history() -> Iterator[Row]:
@@ -91,7 +113,25 @@ def record() -> Iterator[Row]:
                 memory.add(item)
             return (time.perf_counter() - began) / len(items) * 1e6
 
-    yield Row("record one item", "µs", {OURS: min(once() for _ in range(ROUNDS))})
+    yield Row("record one item: two lines, folded and told", "µs", {OURS: min(once() for _ in range(ROUNDS))})
+    yield Row("of which appending, per line", "µs", {OURS: min(_append() for _ in range(ROUNDS))}, Budget(10))
+
+
+def _append() -> float:
+    """Microseconds that one line costs: encoded, and written before the next one is."""
+    records = [ItemRecorded({"type": "message", "role": "user", "content": f"question {n}"}) for n in range(5_000)]
+    with tempfile.TemporaryDirectory() as folder, Memory.open(folder, model=Profile(slug="bench")) as memory:
+        memory.record(records[0])
+        assert memory.path is not None
+        before = _lines(memory.path)
+        began = time.perf_counter()
+        for one in records:
+            memory.store.append([one], turn_id=None, timestamp="2026-11-30T00:00:00.000Z")
+        return (time.perf_counter() - began) / (_lines(memory.path) - before) * 1e6
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
 
 
 def _history(items: list[Any], folder: Path) -> History:
