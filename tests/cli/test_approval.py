@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from refold.cli.terminal import shown, verdict, visible
+from refold.cli.terminal import shown, verdict
 from refold.core.permissions import CommandAsked
 from refold.session.permits import Question, Verdict
 from refold.testing import Reply, ResponsesServer, call_reply
 from refold.tools.sandbox import sandbox_works
+from refold.views.calls import visible_line
 
 PATIENCE = 30  # seconds that nothing here needs
 walled = pytest.mark.skipif(not sandbox_works(), reason="no sandbox here")
@@ -57,7 +58,7 @@ def asked(command: str, **more: Any) -> str:
     ],
 )
 def test_no_part_of_a_command_can_hide(hidden, spelled):
-    assert visible(f"rm{hidden}x") == f"rm{spelled}x"
+    assert visible_line(f"rm{hidden}x") == f"rm{spelled}x"
     for text in (
         asked(f"rm{hidden}x"),
         asked("ls", reason=f"rm{hidden}x"),

@@ -354,6 +354,13 @@ def test_progress_is_an_event_of_the_command_that_it_is_about(machine):
     assert ended.err == ""
 
 
+def test_a_session_id_that_is_no_number_is_told_like_any_other_call(machine):
+    with ResponsesServer([call_reply("write_stdin", {"session_id": [1]}), "done"]) as server:
+        machine.connect(server)
+        done = machine.refold("run", "--json", "--allow-exec", "go")
+    assert done.status == 0 and any(event["type"] == "refold.tool.completed" for event in done.events)
+
+
 def test_a_command_that_goes_on_is_one_item_until_its_end(machine):
     def look(request: Any) -> Reply:
         number = int(re.search(r"session ID (\d+)", json.dumps(request.json))[1])  # type: ignore[index]

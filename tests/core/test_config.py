@@ -223,3 +223,30 @@ def test_an_override_makes_the_tables_that_it_needs() -> None:
     assert with_override({}, "a.b.c", 1) == {"a": {"b": {"c": 1}}}
     assert with_override({"a": 5}, "a.b", 1) == {"a": {"b": 1}}
     assert with_override({"a": 5}, "a", 1) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("table", "misspelt", "meant"),
+    [
+        ("sandbox_workspace_write", "writable_rots", "writable_roots"),
+        ("sandbox_workspace_write", "network_acess", "network_access"),
+        ("shell_environment_policy", "exlude", "exclude"),
+        ("shell_environment_policy", "include_onyl", "include_only"),
+        ("limits", "turn_step", "turn_steps"),
+        ("model_price", "imput", "input"),
+    ],
+)
+def test_a_misspelt_key_inside_a_table_is_told_with_the_right_one(table: str, misspelt: str, meant: str) -> None:
+    error = refused({table: {misspelt: 1}})
+    assert (error.key, error.why) == (f"{table}.{misspelt}", f"is not a setting; did you mean {meant}? (config.toml)")
+
+
+def test_a_key_of_the_real_program_inside_its_table_is_ignored_and_one_in_ours_is_not() -> None:
+    assert parse_config({"shell_environment_policy": {"experimental_use_profile": True}}, "x") == Config()
+    assert "there are turn_steps, turn_seconds" in refused({"limits": {"moon": 1}}).why
+    assert refused({"limits": 5}).why == "must be a table (config.toml)"
+
+
+def test_a_wrong_value_is_told_with_the_right_ones() -> None:
+    error = refused({"sandbox_mode": "readonly"})
+    assert error.why.startswith("invalid enum value 'readonly'; one of read-only, workspace-write, danger-full-access")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.core.plain_command import Part, parts_of, prefix_of, reads_only, understood
+from refold.core.plain_command import Part, is_of_the_system, parts_of, prefix_of, reads_only, understood
 
 
 def several(text: str) -> list[str]:
@@ -119,6 +119,12 @@ def test_other_shells_and_those_of_other_places_are_not(shell):
     assert not understood(shell)
 
 
+def test_only_a_shell_of_the_systems_folders_may_be_looked_at():
+    assert is_of_the_system("/bin/sh") and is_of_the_system("/usr/bin/bash")
+    for shell in ("bash", "/w/bash", "/bin/../w/bash", "/bin/zsh", "./bash"):
+        assert not is_of_the_system(shell)
+
+
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(alphabet="ab1 '\"|&;$`\\#~*?!%^@=:,./-+_{}()<>\t", min_size=1, max_size=14))
@@ -144,7 +150,7 @@ def test_a_shell_reads_the_same_words(shell, text):
         find . -name '*.py' -type f ¦ sed -n 1,20p f ¦ sed -n '$p' f ¦ sort -rn f ¦ sort -k2 f ¦ uniq -c f
         git status ¦ git log --oneline -3 ¦ git diff HEAD^ ¦ git --no-pager show ¦ git branch ¦ git branch -a
         git remote -v ¦ git rev-parse HEAD ¦ git ls-files ¦ git diff --no-ext-diff --output-indicator-new=x ¦ date
-        date -u +%F ¦ tree -L 2 ¦ file f ¦ diff a b ¦ stat f ¦ jq .a f ¦ du -sh .
+        date -u +%F ¦ tree -L 2 ¦ file f ¦ diff a b ¦ stat f ¦ jq .a f ¦ du -sh . ¦ uniq -
         """
     ),
 )
@@ -171,6 +177,7 @@ def test_what_only_reads_is_known(text):
         git cat-file --filters x ¦ tree -o f ¦ file -C ¦ file -z f ¦ diff -l a b ¦ diff --paginate a b ¦ test -v x
         ./ls ¦ /bin/ls ¦ /tmp/ls ¦ ../cat f ¦ ps ¦ less f ¦ more f ¦ man x ¦ top ¦ cd x ¦ export A ¦ hash -r ¦ less
         command ls ¦ builtin echo ¦ exec ls ¦ eval ls ¦ source f ¦ . f ¦ type ls ¦ ssh h ls ¦ curl u
+        uniq - a ¦ uniq -c - a
         """
     ),
 )
@@ -190,6 +197,8 @@ def test_no_words_do_nothing():
     ("text", "prefix"),
     [
         ("git push origin main", "git push"),
+        ("git push -u origin main --follow-tags", "git push"),
+        ("go test -run x ./...", "go test"),
         ("npm run build --silent", "npm run build"),
         ("npm install left-pad", "npm install"),
         ("uv pip install x", "uv pip install"),
@@ -215,6 +224,9 @@ def test_a_prefix_is_no_more_than_one_thing(text, prefix):
         find . -name x ¦ awk x ¦ perl x ¦ watch x ¦ busybox sh ¦ npx x ¦ uvx x ¦ tmux x ¦ git ¦ git -c x push
         git -C x push ¦ git --exec-path=x y ¦ npm ¦ npm run ¦ npm run -s x ¦ npm exec x ¦ uv run x ¦ docker run x
         docker exec x ¦ kubectl exec x ¦ git config x ¦ git rebase x ¦ go run x ¦ cargo run
+        git push --exec=x a ¦ git push --receive-pack x a ¦ git fetch --upload x a ¦ git push 'ext::sh -c x'
+        git clone -u x a ¦ git clone -c a=b c ¦ git init --template=x ¦ go test -exec x ¦ go build -toolexec=x
+        cargo build --config=x ¦ npm x y ¦ npm init y ¦ docker create x
         docker compose -f x ¦ cd x ¦ hash -p x git ¦ alias x ¦ test x ¦ printf x
         """
     ),

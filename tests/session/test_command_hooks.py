@@ -383,6 +383,15 @@ def test_of_what_a_command_says_only_the_beginning_is_kept(tmp_path: Path) -> No
     talk = python("import sys; sys.stdout.write('a' + 'y' * 1_000_000); sys.stderr.write('é' * 20)")
     ended = asyncio.run(run_hook(talk, b"{}", str(tmp_path), 20))
     assert (ended.exit_code, ended.out, ended.err) == (0, "a" + "y" * (MOST_OUTPUT - 1), "é" * 20)
+    assert ended.cut
+
+
+def test_a_decision_that_is_too_long_to_read_keeps_the_call_from_running(tmp_path: Path) -> None:
+    long = python('import sys; sys.stdout.write(\'{"pad": "\' + \'y\' * 100_000 + \'", "decision": "block"}\')')
+    played = Played(tmp_path, {"PreToolUse": [{"command": long}]})
+    assert played.said == [] and "was not run: a PreToolUse hook that has to look" in played.output
+    chatty = python("print('y' * 100_000)")
+    assert Played(tmp_path, {"PreToolUse": [{"command": chatty}]}).said == ["hi"]
 
 
 def test_a_process_that_a_command_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:

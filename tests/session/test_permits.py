@@ -184,11 +184,24 @@ def test_an_approval_inside_is_none_outside(machine):
 
 def test_outside_even_reading_needs_an_approval(machine):
     leaving = machine.place._replace(leaving=True)
+    (machine.work / ".git").mkdir()
     allowed = machine.allowed("git push", outside=True)
     assert machine.covered(allowed, "git push && echo done", outside=True, place=leaving)
     assert not machine.covered(allowed, "git push && ls", outside=True, place=leaving)
     assert not machine.covered(allowed, "git push; git status", outside=True, place=leaving)
     assert not machine.covered(allowed, "git push | head", outside=True, place=leaving)
+
+
+def test_outside_no_repository_is_obeyed_that_a_command_may_have_made(machine):
+    leaving, nested = machine.place._replace(leaving=True), machine.work / "nested"
+    allowed = machine.allowed("git push", outside=True)
+    assert not machine.covered(allowed, "git push", outside=True, place=leaving)  # a `.git` could be made here
+    (machine.work / ".git").mkdir()
+    (nested / ".git").mkdir(parents=True)
+    assert machine.covered(allowed, "git push", outside=True, place=leaving)
+    assert not machine.covered(allowed, "git push", outside=True, place=leaving, cwd=str(nested))
+    assert machine.offer("git push", outside=True, place=leaving, cwd=str(nested)) is None
+    assert machine.covered(allowed, "git push", cwd=str(nested))  # inside, it may do what a command may
 
 
 def test_a_whole_command_is_only_itself(machine):
@@ -389,6 +402,38 @@ def test_a_question_that_fails_is_a_no(tmp_path):
     [output] = talk.outputs(run("touch made"), approve=approve)
     assert output.startswith("The user did not allow") and not (talk.work / "made").exists()
     assert any("the window was closed" in notice for notice in talk.notices)
+
+
+def test_a_question_that_was_cancelled_or_says_anything_else_is_a_no(tmp_path):
+    async def cancelled(question: Question) -> bool:
+        raise asyncio.CancelledError
+
+    async def says_no(question: Question) -> bool:
+        return "no"  # type: ignore[return-value]
+
+    talk = Talk(tmp_path)
+    for approve in (cancelled, says_no):
+        [output] = talk.outputs(run("touch made"), approve=approve)
+        assert output.startswith("The user did not allow") and not (talk.work / "made").exists()
+    assert any("CancelledError" in notice for notice in talk.notices)
+
+
+@walled
+@pytest.mark.parametrize("shell", ["{work}/bash", "bash", "sh", "{work}/sh"])
+def test_a_shell_that_a_command_put_there_is_never_run_outside(tmp_path, monkeypatch, shell):
+    """Not for its login files, nor to find out where it looks for programs, nor because a builtin does no harm."""
+    person = Person(False)
+    talk = Talk(tmp_path, sandbox_mode="workspace-write", approval_policy="on-request")
+    monkeypatch.setenv("PATH", f"{talk.work}:{os.environ['PATH']}")  # as in an environment that is activated
+    for name in ("bash", "sh"):
+        (talk.work / name).write_text(f'#!/bin/sh\ntouch {tmp_path}/escaped 2>/dev/null\nexec /bin/{name} "$@"\n')
+        (talk.work / name).chmod(0o755)
+    found = shell.format(work=talk.work)
+    outside = {"shell": found, "sandbox_permissions": "require_escalated"}
+    inside, _ = talk.outputs(run("echo hi", shell=found), run("echo hi", **outside), approve=person)
+    assert "exited with code 0" in inside
+    assert not (tmp_path / "escaped").exists()
+    assert bool(person.asked) == ("/" in shell)  # the system's own shell, and a builtin that only prints
 
 
 @walled

@@ -90,6 +90,38 @@ def test_interrupted_turn_ends_the_command_it_waited_for(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+def test_leaving_that_is_cancelled_still_ends_commands_and_lets_go_of_the_log(tmp_path: Path) -> None:
+    def answer(request: Any) -> Reply | str:
+        return (
+            text_reply("done")
+            if told(request)
+            else running(f"trap '' TERM; echo $$ > pid; while :; do sleep {NEVER}; done")
+        )
+
+    async def main() -> None:
+        inside = asyncio.Event()
+
+        async def use() -> None:
+            async with start(tmp_path, answer) as session:
+                await session.send("go")
+                opened.append(session)
+                inside.set()
+
+        opened: list[Session] = []
+        using = asyncio.create_task(use())
+        await inside.wait()
+        await asyncio.sleep(0.05)  # it waits for what does not hear SIGTERM
+        using.cancel()
+        await asyncio.wait([using])
+        assert using.cancelled() and not is_alive((tmp_path / "pid").read_text())
+        path = opened[0].path
+        assert path is not None
+        again = Session.resume(path, model=opened[0].model, home=tmp_path / "home", config=Config(), in_place=True)
+        again.memory.close()  # nobody held the file any more
+
+    asyncio.run(main())
+
+
 def test_id_from_before_a_resume_means_no_other_command(tmp_path: Path) -> None:
     def answer(request: Any) -> Reply | str:
         outputs = told(request)

@@ -123,6 +123,28 @@ def test_lines_of_a_pipe_are_turns_one_after_the_other(place):
     assert said(server.requests[1]) == ["first", "second"]
 
 
+def test_a_pipe_cannot_pick_a_session_and_is_told_so(place):
+    """Nobody would ever read the answer: its lines are messages."""
+    with ResponsesServer(["one"]) as server:
+        place.connect(server)
+        done = [
+            subprocess.run(
+                [sys.executable, "-m", "refold", "chat", *words],
+                input=lines,
+                capture_output=True,
+                text=True,
+                cwd=place.work,
+                env=place.environ,
+                timeout=PATIENCE,
+            )
+            for words, lines in (([], "first\n"), ([], "/sessions\n/status\n"), (["--pick"], "1\n"))
+        ]
+    assert [one.returncode for one in done] == [0, 0, 1]
+    assert "nobody can pick" in done[1].stdout, done[1].stdout
+    assert "  session " in done[1].stdout
+    assert "nobody can pick" in done[2].stderr
+
+
 def test_wrong_settings_are_one_line_and_end_the_chat(place):
     place.home.mkdir()
     (place.home / "config.toml").write_text("model = \n")

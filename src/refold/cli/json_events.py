@@ -12,7 +12,6 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from refold.cli.calls import arguments_of, command_in
 from refold.core.items import Item, message_text
 from refold.core.jsonio import dump
 from refold.core.records import ItemRecorded, TurnEnded, TurnStarted
@@ -28,6 +27,7 @@ from refold.session.events import (
 )
 from refold.session.session import Session
 from refold.tools.commands import shell_of
+from refold.views.calls import arguments_of, command_in
 from refold.views.shown import shown_text
 
 JSON = dict[str, Any]
@@ -114,7 +114,7 @@ class JsonView:
     def _went_on(self, call: Item, details: dict[str, Any]) -> list[JSON]:
         """The end of a command's item, when this call of write_stdin saw the command's end."""
         number = arguments_of(call).get("session_id")
-        if number not in self._running:
+        if not isinstance(number, int | float) or number not in self._running:
             return []
         item_id, command, before = self._running.pop(number)
         output, code = before + str(details.get("output", "")), details.get("exit_code")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from refold.cli.calls import command_of
 from refold.cli.status import StatusLine, laid_out
 from refold.cli.steps import Steps
 from refold.cli.style import gauge, money, paint, small_gauge
 from refold.core.items import message_text
 from refold.core.records import ItemRecorded, TurnEnded
-from refold.core.truncate import tokens_for
 from refold.session.events import (
     CompactionEnded,
     CompactionStarted,
@@ -28,12 +25,10 @@ from refold.session.events import (
     Waiting,
 )
 from refold.session.session import Session
+from refold.views.calls import call_text, result_shown
 from refold.views.shown import clean
 
-LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\)", re.MULTILINE)
 NOTICEABLE_SECONDS = 1.0  # a shorter wait before a request is sent again is not worth a line
-COLLECTED = 1 << 20  # bytes of one output that are kept
-OUTPUT_LINES = 4  # of a command's output, the last ones are shown
 TICK_SECONDS = 0.25  # a second must not be skipped; what is over sooner is not worth a flicker
 
 
@@ -81,7 +76,7 @@ class LiveView:
             case ItemRecorded(item={"type": "message", "role": "assistant"} as item):
                 self._finish(clean(message_text(item)))
             case ToolStarted(call=call):
-                self._say("▸ " + command_of(call).replace("\n", "\n  "), "cyan")
+                self._say("▸ " + call_text(call).replace("\n", "\n  "), "cyan")
             case ToolEnded():
                 self._tool_ended(event)
             case Waiting(attempt=attempt, of=of, seconds=seconds, reason=reason, level=level):
@@ -139,26 +134,10 @@ class LiveView:
         sys.stdout.flush()
 
     def _tool_ended(self, event: ToolEnded) -> None:
-        code, seconds = event.details.get("exit_code"), event.details.get("duration")
-        shown = str(event.details.get("output", event.output))
-        lines = [line for line in clean(shown).splitlines() if line.strip()]
-        for line in lines[-OUTPUT_LINES:]:
-            self._say(f"    {line[:160]}", "dim")
-        result = "ok" if event.success and not code else f"exit {code}" if code is not None else "failed"
-        if event.details.get("session_id") is not None:
-            result = "goes on in the background"
-        took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
-        whole = len(shown) < COLLECTED  # of a longer output only both ends were kept
-        more = f", {len(lines) - OUTPUT_LINES:,} lines before" if len(lines) > OUTPUT_LINES and whole else ""
-        limited = LIMITED.search(event.output)
-        cut = (
-            f"; limited for the model: {tokens_for(len(event.output)):,} of {int(limited[1]):,} tokens"
-            if limited
-            else ""
-        )
-        self._say(
-            f"  {result}{took}{more}{cut}", "red" if result not in ("ok", "goes on in the background") else "green"
-        )
+        shown = result_shown(event.output, event.details, success=event.success)
+        for line in shown.lines:
+            self._say(f"    {line}", "dim")
+        self._say(f"  {shown.end}", "green" if shown.well else "red")
 
     def _compacted(self, event: CompactionEnded) -> None:
         refused = event.error or "the summary would have been larger"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple
 
-from refold.cli.calls import command_of
 from refold.core.items import Item, is_call, is_output
 from refold.core.records import ItemRecorded, TurnEnded, TurnStarted, UsageCounted
 from refold.session.events import (
@@ -20,6 +19,7 @@ from refold.session.events import (
     ToolStarted,
     Waiting,
 )
+from refold.views.calls import call_text
 from refold.views.shown import clean, one_line
 
 LABEL_CHARS = 400  # of a command or a line of its output: wider than any terminal
@@ -123,7 +123,7 @@ class _Call:
     """A call that runs. Mutable: its newest line, and when a log was last told of it."""
 
     def __init__(self, call: Item, began: float) -> None:
-        self._label = "▸ " + one_line(command_of(call), LABEL_CHARS)
+        self._label = "▸ " + one_line(call_text(call), LABEL_CHARS)
         self._began = self.told = began
         self._last = ""
 

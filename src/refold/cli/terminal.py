@@ -9,6 +9,7 @@ from typing import TextIO
 
 from refold.core.plain_command import understood
 from refold.session.permits import Question, Verdict
+from refold.views.calls import call_text, visible, visible_line
 
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
@@ -42,12 +43,11 @@ async def allows(question: Question) -> Verdict:
 def shown(question: Question) -> str:
     """What the person is asked. Nothing of a command is hidden, and no line of it can look like one of ours."""
     command, call = question.command, question.call
-    text = command.command if command else f"{call.get('name')} {call.get('arguments') or call.get('input') or ''}"
-    lines = text.split("\n")
+    lines = (visible(command.command) if command else call_text(call)).split("\n")
     where = f" in {command.cwd}" if command and command.cwd != str(Path.cwd()) else ""
     count = f" ({len(lines)} lines)" if len(lines) > 1 else ""
-    said = [f"The model wants to run{visible(where)}{count}:", *(f"  │ {visible(line)}" for line in lines)]
-    said += [f"  {visible(note)}" for note in _notes(question)]
+    said = [f"The model wants to run{visible_line(where)}{count}:", *(f"  │ {line}" for line in lines)]
+    said += [f"  {visible_line(note)}" for note in _notes(question)]
     return "\n" + "\n".join(said) + "\nAllow it? [y/N] "
 
 
@@ -60,14 +60,6 @@ def _notes(question: Question) -> list[str]:
         notes += ["More can be typed into it later without asking"] if command.interactive else []
         notes += [f'The model says: "{command.reason}"'] if command.reason else []
     return notes + ([f'a = always: every command in this workspace that begins with "{words}"'] if words else [])
-
-
-def visible(text: str) -> str:
-    """Text whose every character can be seen: what moves the cursor, hides or turns text is spelled out."""
-    return "".join(
-        character if character.isprintable() or character == "\t" else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def verdict(answer: str | None, *, can_remember: bool) -> Verdict:

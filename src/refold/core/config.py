@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -114,11 +114,30 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
 _FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(Config)}
 
 
+# Tables of ours, and whether the real program has more keys in them.
+_TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
+    "sandbox_workspace_write": (WorkspaceWrite, True),
+    "shell_environment_policy": (EnvironmentPolicy, True),
+    "limits": (Limits, False),
+    "model_price": (Price, False),
+}
+
+
 def _checked(key: str, value: Any, where: str) -> Any:
+    if key in _TABLES:
+        kind, foreign = _TABLES[key]
+        known = _known_keys(key, value, kind.__struct_fields__, where)
+        unknown = [] if foreign else [given for given in value if given not in known]
+        if unknown:
+            names = ", ".join(kind.__struct_fields__)
+            raise ConfigError(f"{key}.{unknown[0]}", f"is not a setting; there are {names} ({where})")
+        value = known
     try:
         found = msgspec.convert(value, _FIELD_TYPES[key])
     except msgspec.ValidationError as error:
-        raise ConfigError(key, f"{_plain(error)} ({where})") from None
+        choices = [str(one) for one in _literals(_FIELD_TYPES[key])]
+        hint = f"; one of {', '.join(choices)}" if choices else ""
+        raise ConfigError(key, f"{_plain(error)}{hint} ({where})") from None
     least = 0 if key in MAY_BE_ZERO else 1
     if isinstance(found, int) and not isinstance(found, bool) and found < least:
         raise ConfigError(key, f"must be {'at least' if least == 0 else 'above'} 0, not {found} ({where})")
@@ -170,6 +189,13 @@ def _known_keys(key: str, table: Any, names: Collection[str], where: str) -> dic
         if given not in names and (near := nearest(given, names)):
             raise ConfigError(f"{key}.{given}", f"is not a setting; did you mean {near[0]}? ({where})")
     return {given: value for given, value in table.items() if given in names}
+
+
+def _literals(kind: Any) -> list[Any]:
+    """The values that a setting may have, where they are counted."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [value for part in get_args(kind) for value in _literals(part)]
 
 
 _PLAIN_WORDS = (

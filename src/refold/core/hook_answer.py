@@ -23,6 +23,7 @@ class HookEnded(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0  # negative: minus the number of the signal that ended it
     out: str = ""
     err: str = ""
+    cut: bool = False  # it said more on stdout than `out` has
     unable: str = ""
 
 
@@ -52,6 +53,8 @@ def answer_of(ended: HookEnded, event: HookEvent) -> HookAnswer:
         return HookAnswer(refused=complaint or NO_REASON)
     if code:
         return HookAnswer(trouble=f"failed with exit code {code}" + (f": {complaint}" if complaint else ""))
+    if ended.cut and ended.out.lstrip().startswith("{"):  # a decision, most likely, and its end is missing
+        return HookAnswer(trouble="said more on stdout than is read", decided=False)
     return _said(ended.out, event)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 SHELLS = frozenset({"bash", "sh", "dash"})  # that read plain text alike
-SHELL_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
+SHELL_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin")  # in which a command inside a sandbox cannot put one
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "_@%+=:,./-^")  # a shell takes these as they are
 
@@ -37,6 +37,11 @@ def understood(shell: str) -> bool:
     """Whether a shell reads text as `parts_of` does: by its bare name, or as the system's own."""
     folder, slash, name = shell.rpartition("/")
     return name in SHELLS and (not slash or folder in SHELL_FOLDERS)
+
+
+def is_of_the_system(shell: str) -> bool:
+    """Whether it is one of these shells, and no command put it there: it may be run with the user's rights."""
+    return "/" in shell and understood(shell)
 
 
 def parts_of(text: str) -> tuple[Part, ...] | None:
@@ -187,7 +192,8 @@ def _sort(arguments: Sequence[str]) -> bool:
 
 
 def _uniq(arguments: Sequence[str]) -> bool:
-    return sum(not word.startswith("-") for word in arguments) <= 1 and "--" not in arguments  # a second one is written
+    files = [word for word in arguments if word == "-" or not word.startswith("-")]
+    return len(files) <= 1 and "--" not in arguments  # a second one is written
 
 
 def _date(arguments: Sequence[str]) -> bool:
@@ -254,11 +260,27 @@ _RUNS_ANYTHING = _table(
 # The same, as one command of a program of many.
 _RUNS_ANYTHING_AS = _table(
     """
-    bun/x bundle/exec cargo/run conda/run deno/eval deno/run docker/exec docker/run gh/alias gh/api gh/extension
-    git/bisect git/config git/difftool git/filter-branch git/mergetool git/rebase git/submodule go/generate go/run
-    kubectl/exec kubectl/run npm/config npm/exec pipx/run pnpm/dlx pnpm/exec podman/exec podman/run poetry/run
-    uv/run uv/tool yarn/dlx yarn/exec
+    bun/create bun/x bundle/exec cargo/r cargo/run conda/run deno/eval deno/run docker/create docker/exec docker/run
+    gh/alias gh/api gh/extension git/bisect git/config git/difftool git/filter-branch git/for-each-repo git/hook
+    git/mergetool git/rebase git/remote-ext git/submodule go/generate go/run kubectl/exec kubectl/run npm/config
+    npm/create npm/exec npm/init npm/x pipx/run pnpm/create pnpm/dlx pnpm/exec podman/create podman/exec podman/run
+    poetry/run uv/run uv/tool uv/x yarn/create yarn/dlx yarn/exec
     """
+)
+# Options of theirs that name a program to run, or settings that do: `git push --exec=…`, `go test -exec=…`.
+_NAMES_A_PROGRAM = (
+    "--config",
+    "--exec",
+    "--ext-diff",
+    "--open-files-in-pager",
+    "--post-renderer",
+    "--receive-pack",
+    "--script-shell",
+    "--template",
+    "--textconv",
+    "--toolexec",
+    "--upload-pack",
+    "--vettool",
 )
 _VERSIONED = re.compile(r"(python|pypy|perl|ruby|lua|php|node)[\d.]+")
 
@@ -277,4 +299,16 @@ def prefix_of(words: Sequence[str]) -> tuple[str, ...]:
     chosen = tuple(words[:length])
     if len(chosen) < length or any(word.startswith("-") or "=" in word for word in chosen[1:]):
         return ()
+    if _names_a_program(name, words[1], words[2:]):
+        return ()
     return () if f"{name}/{chosen[1]}" in _RUNS_ANYTHING_AS else chosen
+
+
+def _names_a_program(name: str, command: str, arguments: Sequence[str]) -> bool:
+    """Whether one command of a program of many is told what else to run."""
+    if name == "git" and (
+        any("::" in word for word in arguments) or (command == "clone" and _has(arguments, (), "cu"))
+    ):
+        return True  # an address like `ext::sh -c …`; short for --config and --upload-pack
+    single = {option[1:] for option in _NAMES_A_PROGRAM}  # as `go` writes them
+    return _has(arguments, _NAMES_A_PROGRAM) or any(word.partition("=")[0] in single for word in arguments)

@@ -4,7 +4,8 @@ Rule 1: an approval is for words and for the file that the first word means, in 
         has to be covered by itself.
 Rule 2: what does not stand in a command's words is not covered: piped input, what is typed later.
 Rule 3: a program in a folder that commands can write is covered by nothing: it may be another one by now.
-Rule 4: a file that cannot be understood approves nothing and is not written.
+Rule 4: what leaves the sandbox obeys no repository that a command may have made: git is covered in the workspace's own.
+Rule 5: a file that cannot be understood approves nothing and is not written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from refold.core.permissions import CommandAsked
 from refold.core.plain_command import BUILTINS, Part, parts_of, prefix_of, reads_only, understood
 
 FILE = "approved.json"
+OBEYS_REPOSITORY = ("git", "gh")  # its settings and hooks run programs
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,8 +144,16 @@ def _covers(approval: Approval, asked: CommandAsked, part: Part, place: Place, o
         and (approval.outside or not outside)
         and approval.workspace == os.path.realpath(place.workspace)
         and _inside(asked.cwd, place.workspace)
+        and not (place.leaving and _obeys_another(part.words[0], asked.cwd, place.workspace))
         and approval.program == _program(part.words[0], asked.cwd, place)
     )
+
+
+def _obeys_another(program: str, cwd: str, workspace: str) -> bool:
+    """Whether it would obey a repository other than the workspace's own, which the sandbox guards."""
+    real = os.path.realpath(cwd)
+    own = real == os.path.realpath(workspace) and os.path.exists(Path(real, ".git"))  # noqa: PTH110 - never raises
+    return not own and program.rpartition("/")[2] in OBEYS_REPOSITORY
 
 
 # --- which file a word means ---------------------------------------------------------------------------------

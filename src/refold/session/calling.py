@@ -14,6 +14,7 @@ from refold.core.jsonio import is_object
 from refold.core.permissions import Confinement
 from refold.errors import ToolFailed
 from refold.session.events import Notice, ToolEnded, ToolProgress, ToolStarted
+from refold.session.interrupted import is_interrupted
 from refold.session.permits import permit
 from refold.session.scope import Scope
 from refold.tools import ToolContext, ToolResult
@@ -63,8 +64,7 @@ async def _ran(scope: Scope, call: Item, confinement: Confinement) -> ToolResult
     try:
         return await scope.toolbox.run(call, context)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if is_interrupted():
             raise
         return ToolResult(
             output=f"tool {call.get('name')} failed: something that it waited for was cancelled", success=False
@@ -122,6 +122,5 @@ def _result(answer: object) -> ToolResult | None:
 
 def _raise_if_cancelled(error: BaseException) -> None:
     """An interrupt passes; a cancellation that was a hook's own is its failure."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+    if isinstance(error, asyncio.CancelledError) and is_interrupted():
         raise error

@@ -41,7 +41,7 @@ async def run_hook(command: str, said: bytes, cwd: str, seconds: float) -> HookE
         raise
     finally:
         code = child.close()
-    return HookEnded(exit_code=code, out=child.kept(1), err=child.kept(2))
+    return HookEnded(exit_code=code, out=child.kept(1), err=child.kept(2), cut=child.cut)
 
 
 class _Child:
@@ -59,6 +59,7 @@ class _Child:
         )
         self._unsaid = memoryview(said)
         self._kept = {1: bytearray(), 2: bytearray()}
+        self.cut = False  # it said more on stdout than was kept
         self._drained: asyncio.Future[None] = self._loop.create_future()  # nobody holds a writing end any more
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin = self._process.stdin.fileno()
@@ -144,6 +145,7 @@ class _Child:
             return
         if chunk:
             kept = self._kept[name]
+            self.cut = self.cut or (name == 1 and len(kept) + len(chunk) > MOST_OUTPUT)
             kept += chunk[: MOST_OUTPUT - len(kept)]
             return
         self._loop.remove_reader(self._open.pop(name))

@@ -6,6 +6,7 @@ Rule 2: no answer is a no: a question that fails refuses the call, and the turn 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -45,6 +46,7 @@ from refold.session.approved import (
 )
 from refold.session.events import Notice
 from refold.session.home import Home
+from refold.session.interrupted import is_interrupted
 from refold.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -154,10 +156,13 @@ async def _answer(scope: Scope, question: Question) -> Verdict:
     assert scope.approve is not None
     try:
         answer = await scope.approve(question)
-    except Exception as error:
-        scope.memory.feed.publish(Notice(f"nobody could be asked about {question.call.get('name')}: {error}"))
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_interrupted():
+            raise
+        why = str(error) or type(error).__name__
+        scope.memory.feed.publish(Notice(f"nobody could be asked about {question.call.get('name')}: {why}"))
         return Verdict(False)
-    return answer if isinstance(answer, Verdict) else Verdict(answer)
+    return answer if isinstance(answer, Verdict) else Verdict(answer is True)  # a host's "no" is no yes
 
 
 def _denied(text: str, verdict: Verdict) -> ToolResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -272,9 +272,10 @@ class Session:
                 await self._group.__aexit__(None, None, None)
         finally:
             self._group = None
-            await self._scope.processes.close()
-            self.memory.close()
-            await self.model.close()
+            async with AsyncExitStack() as leaving:  # from the last to the first, each also when one before it fails
+                leaving.push_async_callback(self.model.close)
+                leaving.callback(self.memory.close)
+                leaving.push_async_callback(self._scope.processes.close)
 
     # --- talk --------------------------------------------------------------------------------------------------
 

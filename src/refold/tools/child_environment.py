@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from refold.core.permissions import EnvironmentPolicy
+from refold.core.plain_command import is_of_the_system
 from refold.tools.login import LONGEST_SECONDS, Login, login_of
 from refold.tools.process import Process
 
@@ -57,10 +58,13 @@ async def search_path(
     inherited: Mapping[str, str],
     told: Logins,
 ) -> str:
-    """Where a command's shell looks for programs, after its login files; empty when that cannot be found out.
+    """Where a command's shell looks for programs, after its login files; empty when that cannot be found out, and for
+    a shell that is not the system's: it would be run with the user's rights.
 
     `told` holds what was found out before, by shell. Raises ToolFailed when the shell cannot be started.
     """
+    if not is_of_the_system(shell):
+        return ""
     if shell not in told:
         told[shell] = await login_of(shell, inherited, cwd)
     login = told[shell]

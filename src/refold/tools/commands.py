@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from refold.core.permissions import CommandAsked
+from refold.core.plain_command import SHELL_FOLDERS, SHELLS
 from refold.core.truncate import exec_output, well_formed
 from refold.errors import ToolFailed
 from refold.tools import ToolContext, ToolResult
@@ -33,7 +34,6 @@ TIMED_OUT = 124  # the exit code that `timeout` gives
 PROGRESS_SECONDS = 1.0  # how often a command that is waited for says what it does
 INTERRUPT = "\x03"  # Ctrl-C
 
-SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 PLAIN_OUTPUT = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat"}  # no colours, no pager that waits
 OUTSIDE = "require_escalated"  # the real program's word for outside the sandbox
 BACKGROUND_NOTE = (
@@ -148,8 +148,14 @@ class StdinArguments(msgspec.Struct, frozen=True):
 
 
 def shell_of(asked: str | None) -> str:
-    """The shell that runs a command: the one asked for, else bash, else sh."""
-    return well_formed(asked or next((path for path in SHELLS if Path(path).exists()), "/bin/sh"))
+    """The shell that runs a command: the one asked for, else bash, else sh.
+
+    The bare name of a usual one means the system's: in `PATH` a folder may come first that commands can write.
+    """
+    if asked and asked not in SHELLS:
+        return well_formed(asked)
+    found = (f"{folder}/{asked or 'bash'}" for folder in SHELL_FOLDERS)
+    return next((path for path in found if Path(path).exists()), f"/bin/{asked or 'sh'}")
 
 
 def working_directory(workdir: str | None, cwd: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from refold.core.plain_command import is_of_the_system
 from refold.tools.process import Process
 
 LONGEST_SECONDS = 10.0  # for the login files; then commands run without them
@@ -41,11 +42,11 @@ class Login(msgspec.Struct, frozen=True):
 
 
 async def login_of(shell: str, inherited: Mapping[str, str], cwd: str) -> Login | None:
-    """What the login files of a shell do; None for a shell that is no bash.
+    """What the login files of a shell do; None for one that is not the system's bash: it is run with the user's rights.
 
     Login files that have not ended after ten seconds are stopped, and count as doing nothing.
     """
-    if Path(shell).name != "bash":
+    if not is_of_the_system(shell) or Path(shell).name != "bash":
         return None
     plain, login = await asyncio.gather(*(_state(shell, flags, inherited, cwd) for flags in ("-c", "-lc")))
     if plain is None:

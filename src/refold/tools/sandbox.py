@@ -88,7 +88,8 @@ def argv_in(sandbox: Sandbox, argv: list[str], cwd: str) -> list[str]:
     where no walls can be built.
     """
     program = shutil.which(PROGRAM)
-    if program is None or any(_inside(os.path.realpath(program), root) for root in sandbox.writable):
+    where = () if program is None else (os.path.realpath(program), os.path.realpath(Path(program).parent))
+    if program is None or any(_inside(path, root) for path in where for root in sandbox.writable):
         why = "is not installed" if program is None else f"is {program}, where commands can write"
         raise ToolFailed(f"the command was not run: {PROGRAM}, which builds the sandbox, {why}")
     walls = [program, *_mounts(sandbox), "--chdir", cwd]

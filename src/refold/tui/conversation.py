@@ -138,7 +138,6 @@ class Conversation:
             self.surface.changed()
         else:
             self.surface.said(text)
-            self.board.state = "working"
             self._begin(self._turn(text))
 
     def _command(self, command: Command) -> None:
@@ -172,6 +171,8 @@ class Conversation:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self.board.since = time.monotonic()
+        if self.board.state == "idle":  # from a pipe, the next line waits for the end of a command, too
+            self.board.state = "working"
         self._work = self._group.create_task(self._guarded(work))
         self.surface.changed()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from refold.tui.calls import call_text
+from refold.views.calls import call_text
 
 if TYPE_CHECKING:
     from refold.core.history import Entry

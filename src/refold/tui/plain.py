@@ -172,6 +172,8 @@ class Plain:
             self._answers = None
 
     async def pick(self, found: Sequence[Summary]) -> Summary | None:
+        if not self._is_person:  # its lines are messages, and none is read before this one is done
+            raise RefoldError("nobody can pick: standard input is no terminal; name a session: /resume ID")
         self._answers, fit = asyncio.Queue(), list(found)
         try:
             while True:

@@ -22,8 +22,8 @@ from refold.session.events import (
     Waiting,
 )
 from refold.tui.board import Board, Running
-from refold.tui.calls import call_text, result_lines
 from refold.tui.surface import Surface
+from refold.views.calls import call_text, result_shown
 from refold.views.shown import clean, one_line, shown_text
 
 if TYPE_CHECKING:
@@ -130,8 +130,10 @@ class Teller:
         self._board.running.pop(call_id, None)
         if self._board.running:  # several at once: which one this is
             self._surface.say(f"▸ {one_line(what, 100)}:", "dim")
-        for text, look in result_lines(event):
-            self._surface.say(text, look)
+        shown = result_shown(event.output, event.details, success=event.success)
+        for line in shown.lines:
+            self._surface.say(f"    {line}", "dim")
+        self._surface.say(f"  {shown.end}", "green" if shown.well else "red")
 
     def _progress(self, call: Item, text: str) -> None:
         call_id = str(call.get("call_id"))
