@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refold.core.config import Config
     from refold.core.limits import Limits, Price
+    from refold.core.permissions import Question, Verdict
     from refold.core.profile import Profile, Provider
     from refold.core.truncate import Budget
     from refold.errors import RefoldError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from refold.model.scripted import ScriptedModel
     from refold.session.hooks import Hook
     from refold.session.memory import Memory
-    from refold.session.permits import Question, Verdict
     from refold.session.session import Session, TurnResult
     from refold.tools.commands import exec_command
     from refold.tools.functions import image, tool
@@ -68,13 +68,13 @@ _HOMES = {
     "Price": "refold.core.limits",
     "Profile": "refold.core.profile",
     "Provider": "refold.core.profile",
-    "Question": "refold.session.permits",
+    "Question": "refold.core.permissions",
     "RefoldError": "refold.errors",
     "ResponsesModel": "refold.model.responses",
     "ScriptedModel": "refold.model.scripted",
     "Session": "refold.session.session",
     "TurnResult": "refold.session.session",
-    "Verdict": "refold.session.permits",
+    "Verdict": "refold.core.permissions",
     "exec_command": "refold.tools.commands",
     "image": "refold.tools.functions",
     "tool": "refold.tools.functions",

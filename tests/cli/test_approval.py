@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from refold.cli.terminal import shown, verdict
-from refold.core.permissions import CommandAsked
-from refold.session.permits import Question, Verdict
+from refold.cli.terminal import shown
+from refold.core.permissions import CommandAsked, Question, Verdict
 from refold.testing import Reply, ResponsesServer, call_reply
 from refold.tools.sandbox import sandbox_works
 from refold.views.calls import visible_line
+from refold.views.questions import verdict
 
 PATIENCE = 30  # seconds that nothing here needs
 walled = pytest.mark.skipif(not sandbox_works(), reason="no sandbox here")
@@ -64,17 +64,17 @@ def test_no_part_of_a_command_can_hide(hidden, spelled):
         asked("ls", reason=f"rm{hidden}x"),
         asked("ls", cwd=f"/rm{hidden}x"),
         asked("ls", shell=f"/rm{hidden}x"),
-        asked("ls", remember=(f"rm{hidden}x",)),
+        asked("ls", remember=("git", f"rm{hidden}x")),
         shown(Question(call={"name": f"rm{hidden}x", "arguments": "{}"})),
     ):
         assert f"rm{spelled}x" in text
 
 
 def test_a_line_of_a_command_cannot_look_like_one_of_ours():
-    text = asked("rm -rf x\nAllow it? [y/N] n\n\n\nThe model wants to run:\n  │ ls")
-    assert "The model wants to run (6 lines):\n  │ rm -rf x\n  │ Allow it? [y/N] n\n  │ \n  │ \n" in text
-    assert text.count("\nThe model wants to run") == text.count("\nAllow it? [y/N]") == 1
-    assert text.endswith("\nAllow it? [y/N] ")
+    text = asked("rm -rf x\nAllow it? y(es)\n\n\nThe model wants to run:\n  │ ls")
+    assert "The model wants to run (6 lines):\n  │ rm -rf x\n  │ Allow it? y(es)\n  │ \n  │ \n" in text
+    assert text.count("\nThe model wants to run") == text.count("\nAllow it? y(es)") == 1
+    assert text.endswith("\nAllow it? y(es), n(o), n and why › ")
 
 
 def test_everything_unusual_is_said():
@@ -85,11 +85,12 @@ def test_everything_unusual_is_said():
         why="it leaves",
         interactive=True,
         shell="/w/zsh",
-        remember=("git",),
+        remember=("git", "push"),
     )
-    assert "The model wants to run in /elsewhere:" in text and "  Why you are asked: it leaves\n" in text
-    assert '  The model says: "to publish"\n' in text and "  It is run by /w/zsh\n" in text
-    assert "More can be typed into it later" in text and 'that begins with "git"' in text
+    assert "  in /elsewhere\n" in text and "  why you are asked: it leaves\n" in text
+    assert '  the model says: "to publish"\n' in text and "  run by /w/zsh\n" in text
+    assert "more can be typed into it later" in text and "that begins with `git push`" in text
+    assert "always: exactly this command here\n" in asked("touch x", remember=("touch", "x"))
     assert "always" not in asked("ls") and "run by" not in asked("ls")
 
 
@@ -101,20 +102,19 @@ def test_what_is_no_command_is_shown_by_name_and_arguments():
     ("answer", "meant"),
     [
         *[(yes, Verdict(True)) for yes in ("y", "Y", "yes", " YES ")],
-        *[(no, Verdict(False)) for no in ("n", "", "no", "N", "maybe", "yy", "y please", "yes but", "ya", "always so")],
+        *[(no, Verdict(False)) for no in ("n", "no", "N")],
+        *[(none, None) for none in ("", "maybe", "yy", "y please", "yes but", "ya", "always so", "/quit")],
         ("n use make instead", Verdict(False, word="use make instead")),
         ("No, use  make", Verdict(False, word="use  make")),
-        ("n \udcff", Verdict(False, word="\ufffd")),
         ("a", Verdict(True, remember=True)),
-        (None, Verdict(False)),
     ],
 )
 def test_an_answer_is_a_yes_only_when_it_says_so(answer, meant):
-    assert verdict(answer, can_remember=True) == meant
+    assert verdict(answer, Question(call={}, remember=("git", "push"))) == meant
 
 
-def test_always_is_a_no_where_nothing_can_be_remembered():
-    assert verdict("a", can_remember=False) == Verdict(False)
+def test_always_is_no_answer_where_nothing_can_be_remembered():
+    assert verdict("a", Question(call={})) is None
 
 
 # --- at a terminal ---------------------------------------------------------------------------------------------------
@@ -184,11 +184,11 @@ def test_a_person_at_a_terminal_is_asked_when_a_command_wants_to_leave(machine):
         machine.connect(server, "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true")
         with at_a_terminal(machine, "run", "go") as person:
             person.sees("The model wants to run:")
-            question = person.sees("Allow it? [y/N] ")
+            question = person.sees("Allow it? ")
             person.types("n stay inside\n")
             person.sees("finished")
     assert "│ touch ../beyond \\x1b[8m; touch made\r\n" in question and "\x1b" not in question
-    assert "outside the sandbox: with your rights" in question and 'The model says: "the \\x1b[8mparent"' in question
+    assert "outside the sandbox: with your rights" in question and 'the model says: "the \\x1b[8mparent"' in question
     inside, refused = outputs(server)
     assert "Read-only file system" in inside
     assert refused.endswith("Do not reach the same effect by another route. The user says: stay inside")
@@ -196,12 +196,13 @@ def test_a_person_at_a_terminal_is_asked_when_a_command_wants_to_leave(machine):
     assert "Sandbox: workspace-write." in told(server) and "Approval: on-request." in told(server)
 
 
-def test_without_bubblewrap_a_person_is_asked_before_each_command(machine):
+@pytest.mark.parametrize("options", [(), ("-a", "on-request")], ids=["nothing set", "on-request set"])
+def test_without_bubblewrap_a_person_is_asked_before_each_command(machine, options):
     with ResponsesServer([run("echo > made"), "finished"]) as server:
         machine.connect(server)
         (machine.folder / "bin").mkdir()
-        with at_a_terminal(machine, "run", "go", PATH=str(machine.folder / "bin")) as person:
-            question = person.sees("Allow it? [y/N] ")
+        with at_a_terminal(machine, "run", "go", *options, PATH=str(machine.folder / "bin")) as person:
+            question = person.sees("Allow it? ")
             person.types("y\n")
             person.sees("finished")
     assert "with your rights" in question
@@ -216,11 +217,11 @@ def test_always_is_remembered_by_later_sessions(machine):
         machine.connect(server)
         options = ["-s", "danger-full-access", "-a", "untrusted"]
         with at_a_terminal(machine, "run", "go", *options) as person:
-            assert 'a = always: every command in this workspace that begins with "touch one"' in person.sees("[y/N] ")
+            assert "always: exactly this command here" in person.sees("Allow it? ")
             person.types("a\n")
             person.sees("first")
         with at_a_terminal(machine, "run", "go", *options) as person:
-            assert "touch one; touch two" in person.sees("[y/N] ").rpartition("wants to run:")[2]
+            assert "touch one; touch two" in person.sees("Allow it? ").rpartition("wants to run:")[2]
             person.types("n\n")
             person.sees("second")
     assert "exited with code 0" in outputs(server)[0] and outputs(server)[1].startswith("The user did not allow")
@@ -232,7 +233,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it(machine):
         with at_a_terminal(machine, "run", "go", "-s", "danger-full-access", "-a", "untrusted") as person:
             person.types("y\n")
             person.sees("session ")
-            person.sees("Allow it? [y/N] ")
+            person.sees("Allow it? ")
             time.sleep(0.3)
             assert not (machine.work / "made").exists()
             person.types("n\n")

@@ -96,7 +96,7 @@ def test_foreign_session_without_a_message_makes_no_child(machine):
         ('model = "gpt', "is not TOML: "),
         ('sandbox_mode = "none"', "sandbox_mode: "),
         ('approval_policy = "always"', "approval_policy: "),
-        ("sandbox_workspace_write = true", "sandbox_workspace_write: expected "),
+        ("sandbox_workspace_write = true", "sandbox_workspace_write: must be a table"),
         ('[sandbox_workspace_write]\nwritable_roots = ["here"]', "writable_roots must be absolute folders, not 'here'"),
         ('[shell_environment_policy]\ninherit = "some"', "shell_environment_policy: "),
         ('model_provider = "y"', "model_provider: no [model_providers.y] is defined"),

@@ -91,6 +91,21 @@ def test_interrupt_while_the_model_answers_keeps_what_was_said(machine):
     assert any('"go"' in json.dumps(record) for record in records)
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_interrupt_that_is_passed_on_twice_is_one(machine, pause):
+    with ResponsesServer([text_reply("never heard", stall=PATIENCE)]) as server:
+        machine.connect(server)
+        with machine.start("run", "go") as process:
+            wait_for(lambda: server.requests)
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "Exception" in err, "Traceback" in err) == (1, False, False)
+    assert machine.records()[-1]["payload"]["type"] == "turn_aborted"
+
+
 def test_interrupted_compaction_leaves_the_history_as_it_was(machine):
     def script(request: LoggedRequest) -> Reply | str:
         return text_reply("SUMMARY", delay=PATIENCE) if len(server.requests) == 2 else "fine"
@@ -187,14 +202,14 @@ def at_a_terminal(machine: Any, *words: Any) -> Iterator[Person]:
         os.close(ours)
 
 
-@pytest.mark.parametrize(("answer", "made"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
+@pytest.mark.parametrize(("answer", "made"), [("y\n", True), ("YES\n", True), ("n\n", False), ("no\n", False)])
 def test_person_is_asked_before_a_command_runs(machine, answer, made):
     with ResponsesServer([call_reply(EXEC, {"cmd": "touch made && echo done"}), "finished"]) as server:
         machine.connect(server)
         with at_a_terminal(machine, "run", "go", "-a", "untrusted") as person:
             person.sees("The model wants to run:")
             person.sees("touch made && echo done")
-            person.sees("Allow it? [y/N] ")
+            person.sees("Allow it? ")
             assert not (machine.work / "made").exists()
             person.types(answer)
             person.sees("finished")
@@ -210,7 +225,7 @@ def test_question_can_be_left_by_ctrl_c(machine):
     with ResponsesServer([call_reply(EXEC, {"cmd": "touch made"})]) as server:
         machine.connect(server)
         with at_a_terminal(machine, "run", "go", "-a", "untrusted") as person:
-            person.sees("Allow it? [y/N] ")
+            person.sees("Allow it? ")
             person.types("\x03")
             assert person.leaves_alone() == 1
     assert not (machine.work / "made").exists()

@@ -589,3 +589,15 @@ def test_arguments_that_are_none_are_told_and_nobody_is_asked(tmp_path):
     wrong = {"type": "function_call", "name": "exec_command", "arguments": '{"cmd": 5}', "call_id": "2"}
     first, second = Talk(tmp_path).outputs(Reply(items=(bad,)), Reply(items=(wrong,)), approve=Person())
     assert first.startswith("failed to parse function arguments") and "cmd" in second
+
+
+def test_policy_about_leaving_a_sandbox_means_that_there_is_one(tmp_path: Path) -> None:
+    for policy, mode in (("on-request", "workspace-write"), ("never", "danger-full-access")):
+        session = Session.start(
+            model=ScriptedModel([]),
+            tools=[exec_command],
+            cwd=tmp_path,
+            home=tmp_path / "home",
+            config=Config(approval_policy=policy),
+        )
+        assert session.surroundings.sandbox_mode == mode

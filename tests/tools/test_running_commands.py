@@ -276,18 +276,30 @@ def test_login_files_that_set_variables_are_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["greet() { echo hi; }", "shopt -s extglob", "umask 077", "set -o noclobber", "echo said", "alias ll='ls -l'"],
+    ("line", "cmd", "seen"),
+    [
+        ("greet() { echo hi; }", "greet", "hi\n"),
+        ("shopt -s extglob", "[[ aa == +(a) ]] && shopt -q extglob && echo on", "on\n"),
+        ("umask 077", "umask", "0077\n"),
+        ("set -o noclobber", "echo $-", "hBCc\n"),
+        ("echo said", "echo done", "done\n"),
+        ("alias ll='ls -l'", "echo done", "done\n"),
+    ],
 )
-def test_login_files_that_do_more_are_read_for_each_command(tmp_path: Path, line: str) -> None:
+def test_what_else_login_files_set_is_carried_over(tmp_path: Path, line: str, cmd: str, seen: str) -> None:
+    (tmp_path / ".bash_profile").write_text(f"echo read >> reads\n{line}\n")
+    found = asyncio.run(outputs(tmp_path, cmd, cmd))
+    assert [sorted(text) for text in found] == [sorted(seen)] * 2
+    assert (tmp_path / "reads").read_text().split() == ["read"]
+
+
+@pytest.mark.parametrize(
+    "line", ["trap 'echo bye' EXIT", "ulimit -c 0; ulimit -n 99", "f() { : " + "x" * 120_000 + "; }"]
+)
+def test_login_files_that_do_what_cannot_be_carried_over_are_read_for_each_command(tmp_path: Path, line: str) -> None:
     (tmp_path / ".bash_profile").write_text(f"echo read >> reads\n{line}\n")
     asyncio.run(outputs(tmp_path, "true", "true"))
-    assert (tmp_path / "reads").read_text() == "read\n" * 3
-
-
-def test_function_of_a_login_file_can_be_called(tmp_path: Path) -> None:
-    (tmp_path / ".bash_profile").write_text("greet() { echo hi; }\n")
-    assert asyncio.run(outputs(tmp_path, "greet")) == ["hi\n"]
+    assert (tmp_path / "reads").read_text().split() == ["read"] * 3
 
 
 def test_login_file_that_fails_leaves_commands_working(tmp_path: Path) -> None:
@@ -296,6 +308,6 @@ def test_login_file_that_fails_leaves_commands_working(tmp_path: Path) -> None:
 
 
 def test_secret_that_a_login_file_sets_is_not_seen(tmp_path: Path) -> None:
-    for more in ("", "greet() { echo hi; }\n"):
+    for more in ("", "greet() { echo hi; }\n", "trap : EXIT\n"):
         (tmp_path / ".bash_profile").write_text(f"export MY_API_KEY=sesame HARMLESS=yes\n{more}")
         assert asyncio.run(outputs(tmp_path, "echo ${MY_API_KEY:-hidden} $HARMLESS")) == ["hidden yes\n"]

@@ -9,7 +9,7 @@ import pytest
 from refold.core.permissions import CommandAsked
 from refold.session.permits import Question, Verdict
 from refold.testing import Reply, ResponsesServer, call_reply, text_reply
-from refold.tui.question import asked_lines, choices, verdict
+from refold.views.questions import asked_lines, choices, verdict
 
 EXEC = "exec_command"
 PATIENCE = 20
@@ -46,7 +46,7 @@ def test_always_allows_what_begins_alike_without_asking_again(place):
         chat.is_ready()
         chat.says("go")
         chat.sees("a(lways)")
-        assert "always = every command here that begins with `git init" in chat.text
+        assert "always: every command here that begins with `git init" in chat.text
         chat.says("a")
         chat.sees("finished")
         chat.is_ready()
@@ -199,11 +199,10 @@ def test_question_shows_everything_with_control_characters_spelled_out():
         "  │ git push\\u202e",
         "  │ Allow it? y",
         "  in /w",
-        "  outside the sandbox, with your rights",
         "  run by fish",
         "  more can be typed into it later without asking",
         '  the model says: "to\\x1b share"',
         "  why you are asked: it writes outside the workspace",
-        "  always = every command here that begins with `git push`",
+        "  always: every command here that begins with `git push`",
     ]
     assert asked_lines(PLAIN)[1] == ("  │ ls -l", "cyan")

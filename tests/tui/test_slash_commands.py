@@ -28,7 +28,7 @@ def test_help_status_and_context_tell_without_asking_the_model(place):
         chat.sees("/compact")
         chat.sees("Alt-Enter")
         chat.says("/status")
-        chat.sees("commands  you are asked before each")
+        chat.sees("commands  sandbox ")
         assert place.rollouts()[0].stem[-36:] in chat.text
         chat.says("/context")
         chat.sees("counted by the provider")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -33,6 +35,8 @@ from refold.session.home import model_named
 from refold.session.permits import Approve, Question, Verdict
 from refold.session.session import Session
 from refold.views.shown import one_line
+
+SAME_SECONDS = 0.5  # signals that come within this are one
 
 View = JsonView | LiveView
 
@@ -272,14 +276,16 @@ async def _turn(session: Session, text: str, view: View, more: Sending) -> tuple
 
 
 class Interrupts:
-    """While something runs, the first Ctrl-C (or SIGTERM) ends it cleanly; a second one ends the program.
+    """While something runs, the first Ctrl-C (or SIGTERM) ends it cleanly; a later one ends the program.
 
+    One that comes with the first is the same one: a terminal tells a whole process group, and wrappers pass it on.
     Mutable: it knows whether the program was asked to end.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._before: dict[signal.Signals, Any] = {}
+        self._first: float | None = None
         self.terminated = False
 
     def __enter__(self) -> Self:
@@ -292,14 +298,34 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in list(self._before):
+        before = dict(self._before)
+        for number in before:
             self._let_go(number)
+            if self._first is not None:  # the loop may be over before the same signal has come from everybody
+                signal.signal(number, _later_than(time.monotonic() + SAME_SECONDS, before[number]))
 
     def _stop(self, number: signal.Signals) -> None:
-        self._let_go(number)
-        self.terminated = self.terminated or number == signal.SIGTERM
-        self._session.interrupt()
+        now = asyncio.get_running_loop().time()
+        if self._first is None:
+            self._first = now
+            self.terminated = self.terminated or number == signal.SIGTERM
+            self._session.interrupt()
+        elif now - self._first > SAME_SECONDS:
+            self._let_go(number)
+            signal.raise_signal(number)
 
     def _let_go(self, number: signal.Signals) -> None:
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, self._before.pop(number))
+        if number in self._before:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, self._before.pop(number))
+
+
+def _later_than(until: float, before: Any) -> Callable[[int, object], None]:
+    """A signal handler that does nothing until then (monotonic seconds), and afterwards what was done before."""
+
+    def handler(number: int, _: object) -> None:
+        if time.monotonic() >= until:
+            signal.signal(number, before)
+            signal.raise_signal(number)
+
+    return handler

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from refold.cli.options import run_options
+from refold.cli.options import run_options, without_json
 from refold.cli.talk import talk
 
 
@@ -15,6 +15,7 @@ from refold.cli.talk import talk
 @click.option("--last", is_flag=True, help="Go on with the session that was written last.")
 @click.option("--pick", is_flag=True, help="Go on with a session picked from a list.")
 @click.option("--in-place", is_flag=True, help="Go on in the very file, even outside refold's home.")
+@without_json
 @run_options
 def chat(reference: str | None, last: bool, pick: bool, as_json: bool, **options: Any) -> int:
     """Talk with a session at a terminal: a new one, or by ID, PATH, --last or --pick an earlier one.

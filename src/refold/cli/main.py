@@ -22,7 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nobody to tell
         sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
         sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
-    sys.exit(_run(words))
+    status = _run(words)
+    if "asyncio" in sys.modules:  # all is told: a Ctrl-C that is passed on late must not change how it ended
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def _run(words: list[str]) -> int:

@@ -42,6 +42,13 @@ def run_options(function: F) -> F:
     return taking
 
 
+def without_json(function: F) -> F:
+    """For a command that talks with a person only: `--json` is refused, and not listed."""
+    for option in getattr(function, "__click_params__", ()):
+        option.hidden = option.hidden or option.name == "as_json"
+    return function
+
+
 def _with_permissions(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with its `settings` holding what the options for permissions say."""
 
@@ -104,7 +111,8 @@ def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:
     if not _person() or config.approval_policy == "never" or config.sandbox_mode == FREE:
         return home, config
     mode = config.sandbox_mode or ("workspace-write" if not _fault() else None)
-    policy = config.approval_policy or ("on-request" if mode else None)
+    # on-request is about leaving a sandbox: where none was asked for and none can be built, each command is asked
+    policy = (config.approval_policy or "on-request") if mode else "untrusted"
     return home, msgspec.structs.replace(config, sandbox_mode=mode, approval_policy=policy)
 
 

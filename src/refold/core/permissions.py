@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from refold.core.items import Item
+
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ApprovalPolicy = Literal["never", "on-request", "untrusted", "on-failure"]
 
@@ -60,6 +62,29 @@ class CommandAsked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why, in the model's words
     interactive: bool = False  # more can be typed into it later
     shell: str = "bash"
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host is asked: may this call run? `command` is set when it is a shell command.
+
+    `remember`: the words that the host may allow for good (`Verdict(True, remember=True)`); empty when none can be.
+    """
+
+    call: Item
+    command: CommandAsked | None = None
+    why: str = ""  # why it is asked, for a person
+    remember: tuple[str, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A host's answer. `remember`: and from now on what the question's words stand for.
+
+    `word`: what the model is told beside a no.
+    """
+
+    allowed: bool
+    remember: bool = False
+    word: str = ""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,9 +160,9 @@ def decide(asked: CommandAsked, rules: Rules, *, harmless: bool, approved: bool)
 
 def _why(asked: CommandAsked, rules: Rules, leaves: bool) -> str:
     if leaves:
-        return "the model asks to run it outside the sandbox: with your rights, on every file and over the network"
+        return "it asks to run outside the sandbox: with your rights, on every file and over the network"
     if rules.mode == FREE:
-        return "it is not known to do no more than read; it would run with your rights (there is no sandbox)"
+        return "it may change something, and would run with your rights: there is no sandbox"
     if rules.fault:
         return f"it would run without a sandbox, with your rights: {rules.fault}"
-    return f"it is not known to do no more than read; it would run inside the sandbox ({rules.mode})"
+    return f"it may change something; it would run inside the sandbox ({rules.mode})"

@@ -285,6 +285,11 @@ _NAMES_A_PROGRAM = (
 _VERSIONED = re.compile(r"(python|pypy|perl|ruby|lua|php|node)[\d.]+")
 
 
+def stands_for_more(words: Sequence[str]) -> bool:
+    """Whether words that `prefix_of` chose mean every command that begins with them, not only this one."""
+    return bool(words) and words[0].rpartition("/")[2] in _MANY
+
+
 def prefix_of(words: Sequence[str]) -> tuple[str, ...]:
     """The words of a plain command that a person may allow for good; empty when that would allow too much.
 

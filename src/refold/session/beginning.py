@@ -65,10 +65,12 @@ def directory_of(thread: Thread, asked: str | Path | None) -> str:
 def surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool], approve: Approve | None) -> Surroundings:
     """Where to look, and what is permitted there: by the settings, else by whether commands can run at all."""
     commands = any(tool.needs_approval for tool in tools)
+    asks = config.approval_policy in ("on-request", "on-failure")  # to leave a sandbox: so there is one
+    free = "workspace-write" if asks else "danger-full-access"
     return Surroundings(
         cwd=cwd,
         home=str(home.path),
-        sandbox_mode=config.sandbox_mode or ("danger-full-access" if commands else "read-only"),
+        sandbox_mode=config.sandbox_mode or (free if commands else "read-only"),
         approval_policy=config.approval_policy or ("untrusted" if approve else "never"),
         project_doc_max_bytes=config.project_doc_max_bytes,
     )

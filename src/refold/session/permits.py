@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-import msgspec
-
 from refold.core.items import Item
 from refold.core.jsonio import is_object
 from refold.core.permissions import (
@@ -25,11 +23,13 @@ from refold.core.permissions import (
     CommandAsked,
     Confinement,
     Decision,
+    Question,
     Refuse,
     Rules,
     Run,
     Sandbox,
     SandboxMode,
+    Verdict,
     decide,
     runs_outside,
 )
@@ -54,29 +54,6 @@ if TYPE_CHECKING:
 
 DENIED = "The user did not allow this command to run."
 NO_OTHER_WAY = "Do not reach the same effect by another route."
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host is asked: may this call run? `command` is set when it is a shell command.
-
-    `remember`: the words that the host may allow for good (`Verdict(True, remember=True)`); empty when none can be.
-    """
-
-    call: Item
-    command: CommandAsked | None = None
-    why: str = ""  # why it is asked, for a person
-    remember: tuple[str, ...] = ()
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """A host's answer. `remember`: and from now on every command that begins with the question's words.
-
-    `word`: what the model is told beside a no.
-    """
-
-    allowed: bool
-    remember: bool = False
-    word: str = ""
 
 
 Approve: TypeAlias = Callable[[Question], Awaitable[bool | Verdict]]

@@ -120,6 +120,7 @@ class Session:
     def __init__(self, memory: Memory, scope: Scope) -> None:
         self.memory = memory
         self.model = scope.model
+        self.surroundings = scope.surroundings  # where it works, and what is permitted there
         self.hooks: list[Hook] = scope.hooks  # called around each turn; append your own
         self._scope = scope
         self._task: asyncio.Task[Done] | None = None
@@ -339,9 +340,9 @@ class Session:
 
         Returns the id of the message it will become; it is in the log when this returns.
         """
-        item_id = self.memory.clock.item_id("msg")
-        self.memory.record(SteerQueued(item_id, text))
-        return item_id
+        queued = SteerQueued(self.memory.clock.item_id("msg"), text)
+        self.memory.record(queued)
+        return queued.item_id
 
     def interrupt(self) -> bool:
         """Stop what is running; its log ends in `TurnEnded(interrupted)`. False when nothing runs.

@@ -38,6 +38,14 @@ Do: TypeAlias = "Callable[[Conversation, str], Coroutine[Any, Any, None]]"
 # --- what is only told -------------------------------------------------------------------------------------------
 
 
+ASKED = {
+    "never": "nothing",
+    "on-request": "when one wants to leave it",
+    "on-failure": "when one wants to leave it",
+    "untrusted": "before each that may change something",
+}
+
+
 def help_told(chat: Conversation) -> None:
     for name, (argument, text) in COMMANDS.items():
         chat.say(f"  {f'/{name} {argument}':<14} {text}")
@@ -50,14 +58,15 @@ def status_told(chat: Conversation) -> None:
     session = _open(chat)
     memory, settings = session.memory, session.memory.thread.settings or {}
     tools = chat.opening.tools
-    commands = "you are asked before each" if chat.opening.asks else "run without asking" if tools else "none"
-    sandbox = settings.get("sandbox_policy")
+    where = session.surroundings
+    asked = ASKED.get(where.approval_policy, where.approval_policy)
+    commands = f"sandbox {where.sandbox_mode}, you are asked {asked}" if tools else "none"
     rows = {
         "session": session.id,
         "file": str(session.path) if _is_written(session) else "not written yet",
         "folder": settings.get("cwd") or (memory.thread.meta.cwd if memory.thread.meta else ""),
         "model": f"{memory.profile.slug} at {session.model.provider.id}",
-        "commands": commands + (f", sandbox {sandbox['type']}" if isinstance(sandbox, dict) else ""),
+        "commands": commands,
         "turns": f"{memory.thread.turns:,}, {memory.thread.compactions} compactions",
         "context": _gauge_text(chat),
         "used": f"{memory.thread.total_usage.total_tokens:,} tokens",

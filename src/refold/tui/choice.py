@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refold.rollout.catalogue import Summary
 
 FOLDER_CELLS = 24
+NARROW = 70  # cells; a narrower row has no folder and no year
 
 
 def newest_first(found: Sequence[Summary]) -> list[Summary]:
@@ -34,7 +35,10 @@ def row(one: Summary, width: int, zone: tzinfo | None = None) -> str:
     folder = "…" + folder[-FOLDER_CELLS + 1 :] if cells(folder) > FOLDER_CELLS else folder
     text = one_line(one.first_text) or (f"[{one_line(one.problem)}]" if one.problem else "nothing said yet")
     gap = " " * max(0, FOLDER_CELLS - cells(folder))
-    return fitted(f"{_when(one.modified, zone)}  {folder}{gap}  {text}", width)
+    when = _when(one.modified, zone)
+    if width < NARROW:  # the first words tell sessions apart, the folder seldom does
+        return fitted(f"{when[5:]}  {text}", width)
+    return fitted(f"{when}  {folder}{gap}  {text}", width)
 
 
 def _when(time: datetime, zone: tzinfo | None) -> str:

@@ -19,7 +19,7 @@ from refold.tui.opening import First, Opening, Prepare
 from refold.tui.surface import Surface
 
 if TYPE_CHECKING:
-    from refold.session.permits import Question, Verdict
+    from refold.core.permissions import Question, Verdict
     from refold.session.session import Session
     from refold.tui.teller import Teller
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ MOST_ENTRIES = 200  # a turn may be long: no more than these are looked at
 MOST_LINES = 40
 TEXT_LINES = 12  # of one message
 OUTPUT_CHARS = 120
+OUTPUT_LINES = 4
+ENDED = re.compile(r"^Process exited with code (\d+)$", re.MULTILINE)
 
 
 def past(history: Sequence[Entry]) -> list[tuple[str, str]]:
@@ -35,7 +38,7 @@ def past(history: Sequence[Entry]) -> list[tuple[str, str]]:
 
 
 def _lines(entry: Entry) -> list[tuple[str, str]]:
-    from refold.views.shown import one_line, shown_text
+    from refold.views.shown import shown_text
 
     kind = str(entry.item.get("type"))
     if kind == "message":
@@ -51,8 +54,22 @@ def _lines(entry: Entry) -> list[tuple[str, str]]:
     if kind.endswith("_call"):
         return _cut(["▸ " + call_text(entry.item).replace("\n", "\n  ")], "cyan")
     if kind.endswith("_output"):
-        return [("    " + one_line(shown_text(entry.item)[-OUTPUT_CHARS:]), "dim")]
+        return _result(shown_text(entry.item))
     return []
+
+
+def _result(text: str) -> list[tuple[str, str]]:
+    """How a call ended, with the last lines of its output: of a command's without the header that the model reads."""
+    from refold.views.shown import one_line
+
+    head, _, body = text.partition("\nOutput:\n")
+    ended = ENDED.search(head)
+    code = ended[1] if ended else None
+    lines = [line for line in (body if ended else text).splitlines() if line.strip()]
+    shown = [("    " + one_line(line, OUTPUT_CHARS), "dim") for line in lines[-OUTPUT_LINES:]]
+    end = {None: "", "0": "ok"}.get(code, f"exit {code}")
+    more = f", {len(lines) - OUTPUT_LINES:,} lines before" if len(lines) > OUTPUT_LINES else ""
+    return [*shown, (f"  {end}{more}", "green" if code == "0" else "red")] if end else shown
 
 
 def _numbered(entry: Entry) -> list[tuple[int, str]]:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, TextIO
 from refold.errors import RefoldError
 from refold.tui.board import Board, State, toolbar
 from refold.tui.choice import fitting, row
-from refold.tui.question import asked_lines, choices, verdict
 from refold.tui.surface import Person
 
 if TYPE_CHECKING:
+    from refold.core.permissions import Question, Verdict
     from refold.rollout.catalogue import Summary
-    from refold.session.permits import Question, Verdict
     from refold.tui.history import SaidBefore
 
 READ_BYTES = 65_536
@@ -158,6 +157,8 @@ class Plain:
         if not self._target.isatty():
             raise RefoldError("nobody sees the question: standard output is no terminal")
         await asyncio.sleep(0.05)  # what was typed before is read, as a steer
+        from refold.views.questions import AGAIN, asked_lines, choices, verdict
+
         for text, look in asked_lines(question):
             self.say(text, look)
         self._answers = asyncio.Queue()
@@ -168,6 +169,7 @@ class Plain:
                 self._open_line = False
                 if given is not None:
                     return given
+                self.say(AGAIN)
         finally:
             self._answers = None
 

@@ -29,15 +29,14 @@ from refold.tui.choice import fitting, row
 from refold.tui.history import SaidBefore
 from refold.tui.keys import bindings
 from refold.tui.marks import Marks
-from refold.tui.question import asked_lines, choices, verdict
 from refold.tui.style import RULES, Row, classes, escaped
 from refold.tui.surface import Person
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+    from refold.core.permissions import Question, Verdict
     from refold.rollout.catalogue import Summary
-    from refold.session.permits import Question, Verdict
 
 Mode: TypeAlias = Literal["talk", "ask", "pick"]
 
@@ -144,6 +143,8 @@ class Screen:
         match self.mode:
             case "ask":
                 assert self._question is not None
+                from refold.views.questions import choices
+
                 return [("yellow", f"{choices(self._question)} › ")]
             case "pick":
                 return [("yellow", "go on with › ")]
@@ -248,6 +249,8 @@ class Screen:
     # --- questions -------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question) -> Verdict:
+        from refold.views.questions import asked_lines
+
         for text, look in asked_lines(question):
             self.say(text, look)
         await self._until_nobody_types()
@@ -265,8 +268,12 @@ class Screen:
     def decide(self) -> None:
         """Enter in a question."""
         assert self._question is not None
+        from refold.views.questions import AGAIN, verdict
+
         given = verdict(self.answer.text, self._question)
-        if given is not None and self._verdict is not None and not self._verdict.done():
+        if given is None:
+            self.say(AGAIN, "yellow")
+        elif self._verdict is not None and not self._verdict.done():
             self._verdict.set_result(given)
         self.answer.reset()
 

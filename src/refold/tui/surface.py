@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from refold.core.permissions import Question, Verdict
     from refold.rollout.catalogue import Summary
-    from refold.session.permits import Question, Verdict
     from refold.tui.history import SaidBefore
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from refold.core.items import Item
 from refold.core.jsonio import JSON, is_object, load
 from refold.core.truncate import tokens_for
-from refold.views.shown import clean
+from refold.views.shown import as_seen
 
 LIMITED = re.compile(r"^Warning: truncated output \(original token count: (\d+)\)", re.MULTILINE)
 OUTPUT_LINES = 4  # of a command's output, the last ones are shown
@@ -62,7 +62,7 @@ def arguments_of(call: Item) -> JSON:
 def result_shown(output: str, details: Mapping[str, Any], *, success: bool) -> Shown:
     """A result, from what the model reads of it and the facts beside that."""
     code, seconds, told = details.get("exit_code"), details.get("duration"), str(details.get("output", output))
-    lines = [line for line in clean(told).splitlines() if line.strip()]
+    lines = [line for line in as_seen(told).splitlines() if line.strip()]
     well = success and not code
     end = "ok" if well else f"exit {code}" if code is not None else "failed"
     if details.get("session_id") is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from refold.core.items import Item, content_parts, message_text
 from refold.core.jsonio import dump
 
@@ -10,6 +12,15 @@ CONTROL = dict.fromkeys(
     code
     for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
     if code not in (9, 10)
+)
+
+
+# What a terminal acts on: colours and cursor movements, titles and the like up to their end on the same line, the rest.
+ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|\x1b[P\]X^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|\x1b[ -/]+[0-~]"
+    r"|\x1b[0-OQ-WYZ`-~\\]"
 )
 
 
@@ -41,6 +52,15 @@ def shown_text(item: Item) -> str:
 def clean(text: str) -> str:
     """Without control characters, save tab and newline."""
     return text.translate(CONTROL)
+
+
+def as_seen(text: str) -> str:
+    """What a terminal would have shown of a command's output: no colours, and of a line that began anew the last."""
+    if "\x1b" in text or "\x9b" in text:
+        text = ESCAPES.sub("", text)
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return clean(text)
 
 
 def one_line(text: str, chars: int | None = None) -> str:

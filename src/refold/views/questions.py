@@ -1,56 +1,50 @@
-"""Question: how a person is asked whether a call may run, and what an answer means."""
+"""Questions: what a person has to know to decide whether a call may run, and what an answer means."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from refold.tui.choice import shown_folder
-
-if TYPE_CHECKING:
-    from refold.session.permits import Question, Verdict
+from refold.core.permissions import Question, Verdict
+from refold.core.plain_command import stands_for_more, understood
+from refold.views.calls import call_text, visible, visible_line
 
 NO = re.compile(r"^(?:n|no)(?:[\s,:;.!]+(?P<word>.*))?$", re.IGNORECASE | re.DOTALL)
+AGAIN = "  that is no answer"
 
 
 def asked_lines(question: Question) -> list[tuple[str, str]]:
-    """(text, look) of what is shown: the whole call, and what a person has to know to decide."""
-    from refold.views.calls import call_text, visible, visible_line
-
+    """(text, look) of what is shown. Nothing of a call is hidden, and no line of it can look like one of ours."""
     asked = question.command
-    lines = [("The model wants to run:", "bold")]
-    text = visible(asked.command) if asked else call_text(question.call)
-    lines += [("  │ " + line, "cyan") for line in text.split("\n")]  # so that none can look like one of ours
+    text = (visible(asked.command) if asked else call_text(question.call)).split("\n")
+    count = f" ({len(text)} lines)" if len(text) > 1 else ""
+    lines = [(f"The model wants to run{count}:", "bold"), *(("  │ " + line, "cyan") for line in text)]
     return lines + [("  " + visible_line(note), look) for note, look in _notes(question)]
 
 
 def _notes(question: Question) -> list[tuple[str, str]]:
     """Where it would run, why it is asked, what is unusual, and the model's reason, which is only what it says."""
-    from refold.core.plain_command import understood
-
     asked, notes = question.command, []
     if asked is not None:
-        notes += [(f"in {shown_folder(asked.cwd)}", "dim")]
-        notes += [("outside the sandbox, with your rights", "yellow")] if asked.outside else []
+        notes += [(f"in {asked.cwd}", "dim")]
         notes += [(f"run by {asked.shell}", "yellow")] if not understood(asked.shell) else []
         notes += [("more can be typed into it later without asking", "yellow")] if asked.interactive else []
         notes += [(f'the model says: "{asked.reason}"', "dim")] if asked.reason else []
-    notes += [(f"why you are asked: {question.why}", "dim")] if question.why else []
-    if question.remember:
-        notes += [(f"always = every command here that begins with `{' '.join(question.remember)}`", "dim")]
+    look = "yellow" if asked is not None and asked.outside else "dim"
+    notes += [(f"why you are asked: {question.why}", look)] if question.why else []
+    if words := " ".join(question.remember):
+        begins = stands_for_more(question.remember)
+        meant = f"every command here that begins with `{words}`" if begins else "exactly this command here"
+        notes += [(f"always: {meant}", "dim")]
     return notes
 
 
 def choices(question: Question) -> str:
     """What can be answered, on one line."""
-    always = ", a(lways)" if question.remember else ""
-    return f"Allow it? y(es), n(o), n and why{always}"
+    return f"Allow it? y(es), n(o), n and why{', a(lways)' if question.remember else ''}"
 
 
 def verdict(answer: str, question: Question) -> Verdict | None:
-    """What an answer means; None when it means nothing."""
-    from refold.session.permits import Verdict
-
+    """What an answer means; None when it means nothing, as a lone Enter does."""
     text = answer.strip()
     if text.lower() in ("y", "yes"):
         return Verdict(True)
