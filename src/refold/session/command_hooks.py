@@ -26,11 +26,6 @@ from refold.tools import ToolResult
 SHOWN_CHARS = 60  # of a command, in a notice
 
 
-def configured_hooks(memory: Memory, cwd: str) -> list[Hook]:
-    """The hooks that a session begins with: those of its settings."""
-    return [CommandHooks(memory, cwd)] if memory.config.hooks else []
-
-
 class CommandHooks(Hook):
     """Runs the configured commands in a session's folder (`cwd`, absolute)."""
 

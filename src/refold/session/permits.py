@@ -33,23 +33,13 @@ from refold.core.permissions import (
     decide,
     runs_outside,
 )
-from refold.session.approved import (
-    Approval,
-    Damaged,
-    Place,
-    covers,
-    is_harmless,
-    offered,
-    plain_parts,
-    read_approvals,
-    remember,
-)
 from refold.session.events import Notice
 from refold.session.home import Home
 from refold.session.interrupted import is_interrupted
 from refold.tools import Tool, ToolResult
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the rest is looked up when a command has to be decided on
+    from refold.session.approved import Approval, Place
     from refold.session.scope import Scope
 
 DENIED = "The user did not allow this command to run."
@@ -113,8 +103,12 @@ async def _permit_command(scope: Scope, tool: CommandTool, call: Item) -> Confin
 async def _decided(scope: Scope, asked: CommandAsked, rules: Rules) -> tuple[Decision, Approval | None]:
     """What follows for a command, and what a person could allow for good. Looks no further than it has to."""
     decision = decide(asked, rules, harmless=False, approved=False)
+    if isinstance(decision, Run) or rules.policy == "never":
+        return decision, None
+    from refold.session.approved import covers, is_harmless, offered, plain_parts
+
     parts = plain_parts(asked)
-    if isinstance(decision, Run) or rules.policy == "never" or parts is None:
+    if parts is None:
         return decision, None
     place = await _place(scope, asked, rules)
     outside = runs_outside(asked, rules)
@@ -182,6 +176,7 @@ def _walls(scope: Scope, mode: SandboxMode | None = None) -> Sandbox | None:
 
 
 async def _place(scope: Scope, asked: CommandAsked, rules: Rules) -> Place:
+    from refold.session.approved import Place
     from refold.tools.child_environment import search_path
     from refold.tools.commands import PLAIN_OUTPUT
 
@@ -207,6 +202,8 @@ def _secrets(scope: Scope) -> tuple[str, ...]:
 
 def _approvals(scope: Scope) -> tuple[Approval, ...] | None:
     """What was allowed for good; None when that cannot be read, and nothing can be added."""
+    from refold.session.approved import Damaged, read_approvals
+
     try:
         return read_approvals(_home(scope))
     except Damaged as damaged:
@@ -215,6 +212,8 @@ def _approvals(scope: Scope) -> tuple[Approval, ...] | None:
 
 
 def _remember(scope: Scope, approval: Approval) -> None:
+    from refold.session.approved import Damaged, remember
+
     try:
         remember(_home(scope), approval)
     except (Damaged, OSError) as error:

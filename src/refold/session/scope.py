@@ -11,7 +11,6 @@ from refold.core.items import Item
 from refold.core.wire import Wire
 from refold.model import Model
 from refold.observe import Surroundings
-from refold.session.command_hooks import configured_hooks
 from refold.session.hooks import Hook
 from refold.session.memory import Memory
 from refold.session.permits import Approve
@@ -67,9 +66,18 @@ class Scope:
         self.toolbox = toolbox
         self.surroundings = surroundings
         self.approve = approve
-        self.hooks: list[Hook] = configured_hooks(memory, surroundings.cwd)
+        self.hooks: list[Hook] = _configured_hooks(memory, surroundings.cwd)
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer
         self.processes = Processes()  # that the session's calls left running
         self.servers = Servers(memory.config.mcp_servers, surroundings.cwd)
         self.gate = Gate()
         self.calls: list[Running] = []
+
+
+def _configured_hooks(memory: Memory, cwd: str) -> list[Hook]:
+    """The hooks that a session begins with: those of its settings; what runs them is imported when there are any."""
+    if not memory.config.hooks:
+        return []
+    from refold.session.command_hooks import CommandHooks
+
+    return [CommandHooks(memory, cwd)]
