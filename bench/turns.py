@@ -18,7 +18,6 @@ from refold.core.records import ItemRecorded
 from refold.session.memory import Memory
 from refold.tools.sandbox import argv_in, sandbox_works
 
-
 GAP_ROUNDS = 9  # a gap is short, and what the machine does besides is much of it
 
 

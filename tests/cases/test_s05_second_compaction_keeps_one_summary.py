@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refold.core.compaction.replacement import Replacement, assemble, retained_user_messages
+from refold.core.compaction.replacement import Replacement, retained_user_messages, summarised
 from refold.core.fragments import SUMMARY_MARK
 from refold.core.history import Entry, entry
 from refold.core.items import message_text, message_texts
@@ -33,7 +33,7 @@ def history() -> list[Entry]:
 
 def compacted(before: list[Entry], summary: str = SECOND) -> Replacement:
     context = messages(render(WORLD, None), ["msg_c1", "msg_c2"], "t")
-    return assemble(before, context, summary, summary_id="msg_sum", turn_id="t")
+    return summarised(before, context, summary, summary_id="msg_sum", turn_id="t")
 
 
 def test_only_what_people_typed_is_collected() -> None:

@@ -30,6 +30,7 @@ BIG = 4000  # characters; longer texts are recorded by their hash
 BASE = "<BASE_INSTRUCTIONS>"
 MODELS = {
     "mock-tokens": Profile(slug="mock-tokens", truncation=Budget("tokens", 10_000), comp_hash="0001"),
+    "mock-bytes": Profile(slug="mock-bytes", truncation=Budget("bytes", 10_000), comp_hash="0002"),
     "mock-small": Profile(
         slug="mock-small", context_window=50_000, truncation=Budget("tokens", 10_000), comp_hash="0001"
     ),
@@ -91,8 +92,10 @@ def _reply(exchange: dict[str, Any], later: list[dict[str, Any]]) -> Reply:
     if "response" in exchange:
         return Reply.from_json(exchange["response"])
     if exchange["request_kind"] == "compaction":
-        summary = later[0]["input"][-2]["content"][0]["text"].partition("\n")[2]
-        return text_reply(summary)
+        closing = later[0]["input"][-2]
+        if closing["type"] == "compaction":
+            return Reply(items=(closing,), usage=usage(100, 10))
+        return text_reply(closing["content"][0]["text"].partition("\n")[2])
     if not later:
         return text_reply("the end")
     known = {item.get("id") for item in exchange["input"]}
@@ -159,6 +162,8 @@ class Player:
             del words[:2]
         if settings.get("experimental_compact_prompt_file") == "<file>":
             settings["experimental_compact_prompt_file"] = str(self.home / "prompt.md")
+        settings["compaction"] = {"fallback": False}  # the real program has none
+        settings["model_catalog_json"] = self._catalogue()
         config = parse_config({k: v for k, v in settings.items() if k in Config.__struct_fields__}, "scenario")
         verb = words.pop(0) if words[0] in ("resume", "fork") else "start"
         slug = words[words.index("-m") + 1] if "-m" in words else "mock-tokens"
@@ -190,7 +195,28 @@ class Player:
     def _provider(self) -> Any:
         settings = self.scenario["config"]
         retries = {key: settings[key] for key in ("stream_max_retries", "request_max_retries") if key in settings}
+        name = self.scenario["scenario"]
+        if name == "g_azure":
+            return self.server.provider(name="Azure", **retries)
+        if name.startswith("g_") or name == "t_manual_compact_remote":
+            return self.server.provider(name="OpenAI", **retries)
         return self.server.provider(**retries)
+
+    def _catalogue(self) -> str:
+        """A file with what is known of the models, for those that a session went on with before."""
+        path = self.home / "models.json"
+        policies = {slug: {"mode": one.truncation.mode, "limit": one.truncation.limit} for slug, one in MODELS.items()}
+        models = [
+            {
+                "slug": slug,
+                "context_window": one.context_window,
+                "truncation_policy": policies[slug],
+                "comp_hash": one.comp_hash,
+            }
+            for slug, one in MODELS.items()
+        ]
+        path.write_text(json.dumps({"models": models}))
+        return str(path)
 
 
 async def _to_its_end(session: Session, text: str, **more: Any) -> None:
@@ -278,6 +304,7 @@ BEFORE: dict[tuple[str, int], Any] = {
     ("k_world_state_compact", 0): _agents_md("Rule one.\n"),
     ("k_world_state_compact", 2): _agents_md("Rule two.\n"),
     ("k_world_state_compact", 4): _agents_md("Rule three.\n"),
+    ("g_remote_multi_users", 0): _agents_md("Rule one.\n"),
     ("h_compact_prompt_file", 0): _own_prompt,
 }
 
@@ -304,6 +331,8 @@ def spelled(item: dict[str, Any], names: dict[str, str]) -> Any:
         plain["output"] = re.sub(r"Chunk ID: \w+", "Chunk ID: 000000", plain["output"])
         plain["output"] = re.sub(r"Wall time: [\d.]+", "Wall time: 0.0000", plain["output"])
         plain["output"] = re.sub(r"session ID \d+", "session ID 53822", plain["output"])
+    if "output" in plain:
+        plain["output"] = _part({"text": plain["output"]})["text"]
     return {**plain, **renamed}
 
 

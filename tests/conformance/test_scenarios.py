@@ -16,11 +16,14 @@ from replay import DATA, load, played, recorded
 SAME = """
 a_one_turn d_estimate_total d_limit_above_window d_preturn d_reasoning e_midturn e_midturn_end f_429 f_500 f_500_all
 f_ctx_exceeded f_ctx_exceeded_400 f_ctx_exceeded_all f_drop f_failed_ratelimit f_incomplete f_kill_mid_compaction
-f_mid_fail f_two_messages h_compact_prompt h_compact_prompt_file i_resume_fork j_downshift j_downshift_override
-k_world_state_compact l_long_user_cjk l_long_user_exact_then_small l_long_user_mid l_long_user_one_100k
-l_long_user_one_79999 l_long_user_one_80000 l_long_user_one_80001 l_long_user_small_big_small l_long_user_three_30k
-l_long_user_two_40k l_long_user_two_50k l_long_user_x_81k_y_79996 m_multi_compact m_still_over n_kill_mid_stream
-n_kill_mid_tool n_sigint_mid_tool t_interrupt t_manual_compact t_steer v_default_retries_500 v_default_retries_drop
+f_mid_fail f_two_messages g_azure g_openai_named g_remote_500 g_remote_budget_exact_256000 g_remote_budget_one_300k
+g_remote_budget_over_256001 g_remote_budget_three_120k g_remote_ctx_exceeded g_remote_drop g_remote_mid
+g_remote_multi_users g_remote_no_item g_remote_rewrite g_remote_two_items h_compact_prompt h_compact_prompt_file
+i_resume_fork j_downshift j_downshift_comphash j_downshift_override k_world_state_compact l_long_user_cjk
+l_long_user_exact_then_small l_long_user_mid l_long_user_one_100k l_long_user_one_79999 l_long_user_one_80000
+l_long_user_one_80001 l_long_user_small_big_small l_long_user_three_30k l_long_user_two_40k l_long_user_two_50k
+l_long_user_x_81k_y_79996 m_multi_compact m_still_over n_kill_mid_stream n_kill_mid_tool n_sigint_mid_tool p_post_turn
+t_interrupt t_manual_compact t_manual_compact_remote t_steer v_default_retries_500 v_default_retries_drop
 v_default_retries_turn_drop w_tool_output_kinds
 """.split()  # noqa: SIM905 (a list of fifty would be a page)
 
@@ -38,12 +41,8 @@ ON_PURPOSE = [
 
 # What is still to be built: the scenario, or the beginning of its name, and what it needs.
 NOT_YET = {
-    "g_": "remote compaction",
-    "j_downshift_comphash": "compaction when comp_hash changes",
     "j_downshift_notneeded": "the model_switch section",
     "k_world_state": "the model_switch section",
-    "p_post_turn": "compaction after a turn",
-    "t_manual_compact_remote": "remote compaction",
     "t_revert": "reverting to a turn",
 }
 

@@ -26,8 +26,7 @@ from refold.testing import LoggedRequest, Reply, ResponsesServer
 from refold.tools.commands import exec_command
 
 DATA = Path(__file__).parent.parent / "data" / "oracle" / "websocket.json"
-SAME = ["basic", "compact", "close", "error", "limit"]
-NOT_YET = {"remote": "remote compaction"}
+SAME = ["basic", "compact", "remote", "close", "error", "limit"]
 LIMIT = 4_000  # tokens; the recording does not tell its own, but that 5,010 reached it
 NOT_SAID = {"x-codex-beta-features"}  # a header that tells of features that are not ours
 
@@ -39,13 +38,15 @@ def load(name: str) -> dict[str, Any]:
     return json.loads(text.replace("<ENV>", "<environment_context>"))["scenarios"][name]
 
 
-def played(scenario: dict[str, Any], folder: Path) -> ResponsesServer:
+def played(scenario: dict[str, Any], folder: Path, *, remote: bool = False) -> ResponsesServer:
     """The server that heard a session of ours being given the recorded replies."""
 
     async def go() -> None:
         config = Config(model_auto_compact_token_limit=LIMIT)
         profile = config.profile(MODELS["mock-tokens"])
-        model = ResponsesModel(profile, server.provider(supports_websockets=True))
+        model = ResponsesModel(
+            profile, server.provider(supports_websockets=True, compaction="remote" if remote else "local")
+        )
         common: dict[str, Any] = {"model": model, "tools": [exec_command], "home": folder / "home", "config": config}
         async with Session.start(cwd=folder, instructions=BASE, clock=Hasty(), **common) as session:
             await asyncio.wait_for(session.send("do it"), 30)
@@ -91,7 +92,7 @@ def _named(item: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", SAME)
 def test_frames_are_those_of_the_real_program(name: str, tmp_path: Path) -> None:
     scenario = load(name)
-    ours, theirs = heard(played(scenario, tmp_path).requests), recorded(scenario)
+    ours, theirs = heard(played(scenario, tmp_path, remote=name == "remote").requests), recorded(scenario)
     for number, (mine, real) in enumerate(zip(ours, theirs, strict=True)):
         assert mine == real, f"frame {number} of {name}"
 
@@ -120,4 +121,4 @@ def test_frames_tell_no_metadata_that_the_real_programs_do_not(tmp_path: Path) -
 
 
 def test_every_recorded_scenario_is_accounted_for() -> None:
-    assert set(json.loads(DATA.read_text(encoding="utf-8"))["scenarios"]) == {*SAME, *NOT_YET}
+    assert set(json.loads(DATA.read_text(encoding="utf-8"))["scenarios"]) == {*SAME}

@@ -348,7 +348,7 @@ def test_an_interrupt_ends_the_command_and_settles_the_call(tmp_path: Path, even
     seconds = f"5{os.getpid()}.{len(event)}"
 
     async def play() -> list[Any]:
-        command = f"trap 'touch tidied; exit' TERM; touch up; sleep {seconds}; true"
+        command = f"trap 'echo > tidied; exit' TERM; touch up; sleep {seconds}; true"
         config = parse_config({"hooks": {event: [{"command": command}]}}, "test")
         model = ScriptedModel([call_reply("exec_command", {"cmd": "true"}), "done"])
         async with Session.start(

@@ -9,7 +9,7 @@ import msgspec
 
 from refold.core.hook_settings import HookSettings, parse_hooks
 from refold.core.jsonio import is_object
-from refold.core.limits import Limits, Price
+from refold.core.limits import Compaction, Limits, Price
 from refold.core.mcp import McpServer, check_server
 from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, SandboxMode, WorkspaceWrite
 from refold.core.profile import Profile, Provider
@@ -19,7 +19,9 @@ from refold.errors import ConfigError
 
 PROJECT_DOC_MAX_BYTES = 32 * 1024
 
-MAY_BE_ZERO = frozenset({"project_doc_max_bytes"})  # 0 = read none; a limit of 0 tokens would compact for ever
+MAY_BE_ZERO = frozenset(
+    {"project_doc_max_bytes", "model_post_turn_compact_threshold_percent"}
+)  # 0 = read none; a limit of 0 tokens would compact for ever
 
 # Keys of the real program that look like ours but are not: no misspellings.
 FOREIGN_KEYS = frozenset(
@@ -42,6 +44,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     model_context_window: int | None = None
     model_auto_compact_token_limit: int | None = None
     model_auto_compact_token_limit_scope: Scope = "total"
+    model_post_turn_compact_threshold_percent: int = 0  # of the usable window, after an answer; 0 = not then
+    compaction: Compaction = Compaction()
     model_reasoning_effort: str | None = None
     model_reasoning_summary: str | None = None
     model_verbosity: str | None = None
@@ -119,6 +123,7 @@ _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "sandbox_workspace_write": (WorkspaceWrite, True),
     "shell_environment_policy": (EnvironmentPolicy, True),
     "limits": (Limits, False),
+    "compaction": (Compaction, False),
     "model_price": (Price, False),
 }
 

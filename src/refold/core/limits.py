@@ -10,6 +10,17 @@ from refold.errors import BudgetExhausted
 PER_TOKENS = 1_000_000  # prices are told for so many tokens
 
 
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """`[compaction]`: what is done beside the real program's own settings.
+
+    `fallback`: where the provider does not compact, or cannot, it is asked for a summary once. `outline`: where no
+    summary can be had either, the facts that the log holds take its place, without a model.
+    """
+
+    fallback: bool = True
+    outline: bool = True
+
+
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """What a million tokens cost, in whatever money the limits are in too."""
 

@@ -16,6 +16,16 @@ AUTO_COMPACT_TENTHS = 9  # compaction is due at 9/10 of the full window
 GAUGE_BASELINE = 12_000  # tokens that every session holds; the gauge does not count them
 
 
+AZURE_MARKS = (
+    "openai.azure.",
+    "cognitiveservices.azure.",
+    "aoai.azure.",
+    "azure-api.",
+    "azurefd.",
+    "windows.net/openai",
+)
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about one model. `context_window` in tokens, None = unknown."""
 
@@ -84,11 +94,20 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     repair_call_arguments: bool = False  # True: arguments that are no JSON object are sent as {}
     extra_body: dict[str, Any] = {}  # more keys of every request's body; they win over refold's own
     leave_out: tuple[str, ...] = ()  # keys of the body that this provider does not take
+    compaction: Literal["auto", "local", "remote"] = "auto"  # auto: OpenAI and Azure compact themselves
 
     @property
     def is_openai(self) -> bool:
         """Only OpenAI itself is sent an item's internal metadata."""
         return self.name == "OpenAI"
+
+    @property
+    def compacts(self) -> bool:
+        """Whether this provider is asked to compact (a `compaction_trigger`), not for a summary (spec §4.4)."""
+        if self.compaction != "auto":
+            return self.compaction == "remote"
+        address = self.base_url.lower()
+        return self.is_openai or self.name.lower() == "azure" or any(mark in address for mark in AZURE_MARKS)
 
 
 _TOKENS_10K = Budget("tokens", 10_000)

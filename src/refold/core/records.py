@@ -15,9 +15,10 @@ from refold.core.usage import Usage
 from refold.errors import UnusableItem
 
 Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
-Phase: TypeAlias = Literal["pre_turn", "mid_turn", "standalone_turn"]
+Phase: TypeAlias = Literal["pre_turn", "mid_turn", "post_turn", "standalone_turn"]
 Scope: TypeAlias = Literal["total", "body_after_prefix"]
-Reason: TypeAlias = Literal["context_limit", "user_requested"]
+Reason: TypeAlias = Literal["context_limit", "model_downshift", "comp_hash_changed", "user_requested"]
+Method: TypeAlias = Literal["local", "remote"]
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -148,9 +149,10 @@ class RequestSent(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str  # of the body
     size: int  # bytes of the body
     items: int
-    dropped: int = 0  # oldest items that were left out so that a request for a summary fits
+    dropped: int = 0  # oldest items, or texts of the newest outputs, that were left out so that it fits
     handoff: str | None = None  # another handoff text than the protocol's
     output_schema: str | None = None
+    method: Method | None = None  # of a request for a compaction; None = local
 
 
 class EventKept(msgspec.Struct, frozen=True):

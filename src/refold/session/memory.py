@@ -234,8 +234,11 @@ class Memory:
 
     # --- compaction --------------------------------------------------------------------------------------------
 
-    def due(self, phase: Phase) -> Due | None:
-        return due(self.thread, self.profile, phase, self.config.model_auto_compact_token_limit_scope)
+    def due(self, phase: Phase, *, pending: int = 0) -> Due | None:
+        """Whether the context must be compacted now; `pending`: tokens of what is about to be said."""
+        scope = self.config.model_auto_compact_token_limit_scope
+        percent = self.config.model_post_turn_compact_threshold_percent
+        return due(self.thread, self.profile, phase, scope, pending=pending, percent=percent)
 
     async def make_room(self, model: Model, *, force: bool = False) -> CompactionEnded | None:
         """Compact if the limit is reached (or `force`), with `model` writing the summary.

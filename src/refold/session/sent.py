@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from refold.core.prompt import Prompt
-from refold.core.records import Known, Record, RequestSent
+from refold.core.records import Known, Method, Record, RequestSent
 from refold.core.wire import Request, Wire, hash_of
 from refold.session.memory import Memory
 
@@ -19,6 +19,7 @@ def record_sent(
     kind: Literal["turn", "compaction"] = "turn",
     dropped: int = 0,
     handoff: str | None = None,
+    method: Method | None = None,
 ) -> None:
     """Record the request, and what it refers to that the log does not hold yet."""
     records: list[Record] = []
@@ -39,5 +40,6 @@ def record_sent(
         dropped=dropped,
         handoff=None if handoff is None else known(handoff, hash_of(handoff)),
         output_schema=None if schema is None else known(schema, hash_of(schema)),
+        method=method,
     )
     memory.record(*records, sent)

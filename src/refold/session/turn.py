@@ -6,8 +6,9 @@ import asyncio
 
 import msgspec
 
-from refold.core.compaction.due import Due
+from refold.core.compaction.due import Due, due_for_switch
 from refold.core.fragments import KIND_TURN_ABORTED, KIND_TYPED, stored_message, tagged
+from refold.core.history import entry
 from refold.core.items import message_text, output_for
 from refold.core.records import (
     JSON,
@@ -22,11 +23,12 @@ from refold.core.records import (
 )
 from refold.core.templates import template
 from refold.core.world import World, diff_patch, messages, render
-from refold.errors import ContextWindowExceeded
+from refold.errors import ContextWindowExceeded, RefoldError
 from refold.observe import observe
 from refold.session.events import CompactionEnded, Notice
+from refold.session.former import former_model
 from refold.session.ladder import compact
-from refold.session.memory import Fresh
+from refold.session.memory import Fresh, Memory
 from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
@@ -76,7 +78,8 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
     world = observe(scope.surroundings, memory.clock.now())
     stuck = overflowed = False
     try:
-        stuck = _is_stuck(await _make_room(scope, world, "pre_turn"))
+        await _before_the_switch(scope, world)
+        stuck = _is_stuck(await _make_room(scope, world, "pre_turn", pending=_tokens_of(memory, said)))
     finally:  # also when there is no room: what the user said is never lost
         _tell_world(scope, world)
         _deliver(scope)
@@ -94,6 +97,7 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
             await _compact(scope, world, Due("context_limit", "mid_turn", memory.tokens, 0))
             continue
         if not answer.follow_up and not inbox:
+            await _after_the_answer(scope, world)
             return answer.text
         if not stuck:
             stuck = _is_stuck(await _make_room(scope, world, "mid_turn"))
@@ -108,7 +112,7 @@ async def run_compaction(scope: Scope) -> CompactionEnded:
     try:
         world = observe(scope.surroundings, memory.clock.now())
         due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
-        ended = await compact(memory, scope.model, due, fresh(scope, world), scope.wire)
+        ended = await compact(memory, scope.model, due, fresh(scope, world), scope.wire, scope.toolbox.specs)
         turned = Turned("completed")
         return ended
     except Exception as error:
@@ -134,17 +138,50 @@ def _is_stuck(ended: CompactionEnded | None) -> bool:
     return ended is not None and not ended.made_room
 
 
-async def _make_room(scope: Scope, world: World, phase: Phase) -> CompactionEnded | None:
-    due = scope.memory.due(phase)
+async def _make_room(scope: Scope, world: World, phase: Phase, *, pending: int = 0) -> CompactionEnded | None:
+    due = scope.memory.due(phase, pending=pending)
     return None if due is None else await _compact(scope, world, due)
 
 
+def _tokens_of(memory: Memory, said: Parts) -> int:
+    """About what a message adds to the context."""
+    return entry(memory.stored(said), "").tokens
+
+
+async def _before_the_switch(scope: Scope, world: World) -> None:
+    """Another model goes on: what only the last one can compact, or what the new one cannot hold, it compacts."""
+    memory = scope.memory
+    last = former_model(memory, scope.model)
+    if last is None:
+        return
+    due = due_for_switch(
+        memory.thread, last.profile, memory.profile, memory.config.model_auto_compact_token_limit_scope
+    )
+    if due is not None:
+        ended = await compact(memory, last, due, fresh(scope, world), tools=scope.toolbox.specs)
+        _say_if_no_room(scope, ended)
+
+
+async def _after_the_answer(scope: Scope, world: World) -> None:
+    """Compact after the turn where that is set; what fails then costs the turn nothing."""
+    if not scope.memory.config.model_post_turn_compact_threshold_percent:
+        return
+    try:
+        await _make_room(scope, world, "post_turn")
+    except (RefoldError, OSError) as error:
+        scope.memory.feed.publish(Notice(f"not compacted after the turn: {error}"))
+
+
 async def _compact(scope: Scope, world: World, due: Due) -> CompactionEnded:
-    ended = await compact(scope.memory, scope.model, due, fresh(scope, world), scope.wire)
+    ended = await compact(scope.memory, scope.model, due, fresh(scope, world), scope.wire, scope.toolbox.specs)
+    _say_if_no_room(scope, ended)
+    return ended
+
+
+def _say_if_no_room(scope: Scope, ended: CompactionEnded) -> None:
     if not ended.made_room and ended.limit is not None:
         text = f"compaction made no room: {ended.before:,} tokens before, {ended.after:,} after, limit {ended.limit:,}"
         scope.memory.feed.publish(Notice(text))
-    return ended
 
 
 def fresh(scope: Scope, world: World) -> Fresh:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from refold.core.compaction import local
+from refold.core.compaction import local, remote
 from refold.core.history import drop_oldest
 from refold.core.pairing import for_prompt
 from refold.core.prompt import Projection, Prompt
@@ -79,6 +79,10 @@ class Maker:
 
     def _prompt(self, recorded: RequestSent, wire: Wire, projection: Projection) -> Prompt:
         thread, base = self.thread, self.thread.base_instructions
+        if recorded.kind == "compaction" and recorded.method == "remote":
+            tools = self._of(recorded.tools)
+            left_out = recorded.dropped
+            return remote.request(thread.history, wire.profile, base_instructions=base, tools=tools, left_out=left_out)
         if recorded.kind == "compaction":
             entries = for_prompt(thread.history, wire.profile.input_modalities)
             left = len(entries) - recorded.dropped

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from refold.core.compaction.replacement import (
     RETAINED_USER_TOKENS,
-    assemble,
     cut_in_three,
     rebuild_from_summary,
     retained_user_messages,
+    summarised,
 )
 from refold.core.fragments import KIND_ENVIRONMENT, KIND_TYPED, SUMMARY_MARK, origin_of, stored_message
 from refold.core.history import Entry, entry
@@ -41,7 +41,7 @@ def kept(*texts: str, budget: int = RETAINED_USER_TOKENS) -> list[list[str]]:
 
 def assembled(*items: Item, context: list[Item] | None = None) -> list[str]:
     """Ids of the items that take the history's place."""
-    found = assemble(
+    found = summarised(
         entries(*items), CONTEXT if context is None else context, "so far", summary_id="msg_sum", turn_id="t1"
     )
     return [item["id"] for item in found.items]
@@ -66,14 +66,14 @@ def test_without_a_user_message_context_and_summary_stand_alone() -> None:
 
 def test_the_replacement_knows_what_it_replaces_and_where_each_item_comes_from() -> None:
     history = entries(typed("a", 1), message("assistant", ["x"]), typed("b", 2))
-    found = assemble(history, CONTEXT, "so far", summary_id="msg_sum", turn_id="t1")
+    found = summarised(history, CONTEXT, "so far", summary_id="msg_sum", turn_id="t1")
     assert len(found.base) == 3
     assert found.addresses == ("T:1", "", "", "T:3", "")
     assert found.items[0] is history[0].item, "what fits is kept as it is"
 
 
 def test_the_summary_is_the_prefix_a_newline_and_the_reply() -> None:
-    found = assemble([], [], "so far", summary_id="msg_sum", turn_id="t1")
+    found = summarised([], [], "so far", summary_id="msg_sum", turn_id="t1")
     (summary,) = found.items
     assert (summary["role"], message_texts(summary)) == ("user", [SUMMARY_MARK + "so far"])
     assert summary[PASSTHROUGH] == {"turn_id": "t1", "content_item_kinds": ["compaction.summary"]}
@@ -101,10 +101,10 @@ def test_only_what_people_typed_is_kept() -> None:
 
 
 def test_compacting_again_keeps_the_same_messages_and_one_summary() -> None:
-    first = assemble(entries(typed("a", 1), typed("b", 2)), CONTEXT, "one", summary_id="msg_s1", turn_id="t1")
-    second = assemble(entries(*first.items), CONTEXT, "two", summary_id="msg_s2", turn_id="t2")
+    first = summarised(entries(typed("a", 1), typed("b", 2)), CONTEXT, "one", summary_id="msg_s1", turn_id="t1")
+    second = summarised(entries(*first.items), CONTEXT, "two", summary_id="msg_s2", turn_id="t2")
     assert [item["id"] for item in second.items] == ["msg_1", "msg_c1", "msg_c2", "msg_2", "msg_s2"]
-    third = assemble(entries(*second.items), CONTEXT, "two", summary_id="msg_s2", turn_id="t2")
+    third = summarised(entries(*second.items), CONTEXT, "two", summary_id="msg_s2", turn_id="t2")
     assert third.items == second.items
 
 

@@ -51,15 +51,37 @@ def size_of(thread: Thread, entries: Iterable[Entry]) -> int:
     return guess_text(thread.base_instructions or "") + sum(guess_item(e.item) for e in entries)
 
 
-def due(thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total") -> Due | None:
+def due(
+    thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total", *, pending: int = 0, percent: int = 0
+) -> Due | None:
     """Compaction is due when the context has reached the limit (>=). Without a limit it never is, by count.
 
-    Scope `body_after_prefix` counts what came after the window's first response (spec §4.2).
+    Scope `body_after_prefix` counts what came after the window's first response (spec §4.2). `pending`: tokens of what
+    is about to be said; with it the context must stay within what the window can hold. `percent`: in phase
+    `post_turn`, of the usable window, from which on it is due.
     """
-    limit = profile.compact_limit
+    limit, usable = profile.compact_limit, profile.usable_window
     if limit is None or not thread.history:
         return None
-    tokens = context_tokens(thread)
+    total = tokens = context_tokens(thread)
     if scope == "body_after_prefix":
         tokens -= thread.window_prefix if thread.window_prefix is not None else tokens
-    return Due("context_limit", phase, tokens, limit) if tokens >= limit else None
+    over = tokens >= limit or (bool(pending) and usable is not None and total + pending > usable)
+    over = over or (phase == "post_turn" and usable is not None and total * 100 >= usable * percent)
+    return Due("context_limit", phase, tokens + pending, limit) if over else None
+
+
+def due_for_switch(thread: Thread, before: Profile, now: Profile, scope: Scope = "total") -> Due | None:
+    """Whether the history has to be compacted because another model goes on with it, by the one that knows it: the
+    models' compaction items differ (`comp_hash`), or it does not fit into the new one's window (spec §4.3)."""
+    if not thread.history:
+        return None
+    tokens, limit = context_tokens(thread), now.compact_limit or 0
+    if before.comp_hash and now.comp_hash and before.comp_hash != now.comp_hash:
+        return Due("comp_hash_changed", "pre_turn", tokens, limit)
+    if before.slug == now.slug or before.usable_window is None or now.usable_window is None:
+        return None
+    if before.usable_window <= now.usable_window:
+        return None
+    over = tokens >= now.usable_window or (scope == "total" and tokens > limit > 0)
+    return Due("model_downshift", "pre_turn", tokens, limit) if over else None

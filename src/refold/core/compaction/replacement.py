@@ -6,8 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from refold.core.fragments import KIND_SUMMARY, KIND_TYPED, SUMMARY_MARK, is_image_label, stored_message
-from refold.core.history import Entry
+from refold.core.fragments import (
+    KIND_SUMMARY,
+    KIND_TYPED,
+    SUMMARY_MARK,
+    is_image_label,
+    origin_of,
+    stored_message,
+)
+from refold.core.history import Entry, is_user_turn
 from refold.core.items import PASSTHROUGH, Item, message_text
 from refold.core.jsonio import is_list, is_object
 from refold.core.tokens import utf8_len
@@ -91,24 +98,46 @@ def _with_parts(item: Item, texts: Sequence[str]) -> Item:
 def assemble(
     history: Sequence[Entry],
     context: Sequence[Item],
+    kept: Sequence[tuple[Item, str]],
+    closing: Item,
+    *,
+    message: str = "",
+) -> Replacement:
+    """[older kept messages, fresh context, the newest one that somebody said, … , the closing item].
+
+    `kept`: what stays, in order, each with its address. `closing`: a summary, or an item that only the provider reads.
+    """
+    place = context_place([item for item, _ in kept])
+    fresh = [(item, "") for item in context]
+    placed = [*kept[:place], *fresh, *kept[place:], (closing, "")]
+    return Replacement(
+        base=tuple(history),
+        items=tuple(item for item, _ in placed),
+        addresses=tuple(address for _, address in placed),
+        message=message,
+    )
+
+
+def context_place(kept: Sequence[Item]) -> int:
+    """Where fresh context goes: before the newest message that somebody said, else before the newest summary."""
+    said = [index for index, item in enumerate(kept) if is_user_turn(item) and origin_of(item) != "summary"]
+    summaries = [index for index, item in enumerate(kept) if origin_of(item) == "summary"]
+    return max(said, default=max(summaries, default=len(kept)))
+
+
+def summarised(
+    history: Sequence[Entry],
+    context: Sequence[Item],
     summary: str,
     *,
     summary_id: str,
     turn_id: str | None,
     budget: int = RETAINED_USER_TOKENS,
 ) -> Replacement:
-    """[older user messages, fresh context, the newest user message, prefix + summary]."""
-    retained = retained_user_messages(history, budget)
+    """What people typed, newest first within the budget (tokens), closed by a summary."""
     text = SUMMARY_MARK + summary
-    fresh = [(item, "") for item in context]
-    closing = [(stored_message("user", [(KIND_SUMMARY, text)], id=summary_id, turn_id=turn_id), "")]
-    placed = [*retained[:-1], *fresh, *retained[-1:], *closing]
-    return Replacement(
-        base=tuple(history),
-        items=tuple(item for item, _ in placed),
-        addresses=tuple(address for _, address in placed),
-        message=text,
-    )
+    closing = stored_message("user", [(KIND_SUMMARY, text)], id=summary_id, turn_id=turn_id)
+    return assemble(history, context, retained_user_messages(history, budget), closing, message=text)
 
 
 def rebuild_from_summary(history: Sequence[Entry], message: str) -> list[Item]:
