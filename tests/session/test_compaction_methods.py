@@ -14,7 +14,7 @@ from refold.core.profile import Profile, Provider
 from refold.core.records import Compacted, CompactionAttempted
 from refold.core.truncate import Budget
 from refold.core.usage import Usage
-from refold.errors import ModelRefused, RefoldError
+from refold.errors import CompactionFailed, ModelRefused, RefoldError
 from refold.model.scripted import Reply, ScriptedModel
 from refold.rollout.reader import read_lines
 from refold.session.clock import Clock
@@ -264,3 +264,72 @@ def test_compaction_by_hand_goes_the_providers_way_too(tmp_path: Path) -> None:
 
     session = asyncio.run(go())
     assert checkpoints(session)[0].facts["phase"] == "standalone_turn"
+
+
+# --- by hand, and without a model ------------------------------------------------------------------------------------
+
+
+def test_outline_asks_no_model_and_says_what_the_log_holds(tmp_path: Path) -> None:
+    answering = model(text_reply("I will use tabs."), text_reply("on"))
+
+    async def go() -> Session:
+        async with start(answering, tmp_path) as session:
+            await session.send("Make the parser faster")
+            ended = await session.compact(outline=True)
+            assert ended.installed
+            await session.send("go on")
+            return session
+
+    session = asyncio.run(go())
+    assert len(answering.requests) == 2
+    (checkpoint,) = checkpoints(session)
+    assert checkpoint.facts["method"] == "outline" and attempts(session) == []
+    closing = answering.requests[1]["input"][-2]["content"][0]["text"]
+    assert "Make the parser faster" in closing and session.id[-12:] in closing
+    assert all(one.is_same for one in sent(read_lines(session.path)))  # type: ignore[arg-type]
+
+
+def test_focus_is_asked_for_and_can_be_made_again(tmp_path: Path) -> None:
+    answering = model(text_reply("one"), text_reply("SUMMARY"))
+
+    async def go() -> Session:
+        async with start(answering, tmp_path) as session:
+            await session.send("first")
+            await session.compact("the names of the files {and} braces")
+            return session
+
+    session = asyncio.run(go())
+    asked = answering.requests[1]["input"][-1]["content"][0]["text"]
+    assert asked.startswith("You are performing a CONTEXT CHECKPOINT COMPACTION.")
+    assert asked.endswith("keep in particular: the names of the files {and} braces\n")
+    assert checkpoints(session)[0].facts["method"] == "local", "a provider's own compaction knows no focus"
+    assert all(one.is_same for one in sent(read_lines(session.path)))  # type: ignore[arg-type]
+
+
+def test_outline_is_the_last_rung_where_it_is_wanted(tmp_path: Path) -> None:
+    too_long = Reply(status=400, body={"error": {"code": "context_length_exceeded", "message": "too long"}})
+    script = [text_reply("one", usage=FULL), *[too_long] * 5, text_reply("two")]
+    wanted = {"compaction": {"outline": True}}
+    events, session = played(model(*script, compaction="local"), tmp_path, "first", "second", **wanted)
+    assert [one.text for one in said(events, Notice) if "an outline of the log takes its place" in one.text]
+    assert checkpoints(session)[0].facts["method"] == "outline"
+
+
+def test_provider_that_cannot_be_reached_is_no_reason_for_an_outline(tmp_path: Path) -> None:
+    script = [text_reply("one", usage=FULL), *[Reply(status=503, body={})] * 3]
+    once = {"request_max_retries": 0, "stream_max_retries": 1, "compaction": "local"}
+    events, session = played(model(*script, **once), tmp_path, "first", "second", compaction={"outline": True})
+    assert checkpoints(session) == [] and isinstance(events[-1], RefoldError)
+
+
+def test_nothing_to_compact_is_said_before_anybody_is_asked(tmp_path: Path) -> None:
+    answering = model()
+
+    async def go() -> None:
+        async with start(answering, tmp_path) as session:
+            with pytest.raises(CompactionFailed, match="nothing to compact yet"):
+                await session.compact()
+            assert session.path is None or not session.path.exists()
+
+    asyncio.run(go())
+    assert answering.requests == []

@@ -244,6 +244,6 @@ def test_line_means(text, means):
 
 
 def test_beginning_of_a_command_is_completed():
-    assert completed("/comp") == "/compact"
+    assert completed("/comp") == "/compact "
     assert completed("/mo") == "/model "
     assert completed("/co") is None and completed("hello") is None

@@ -163,10 +163,14 @@ def fork(
 @click.command()
 @click.argument("reference", metavar="ID|PATH")
 @click.option("--in-place", is_flag=True, help="Compact the very file, even outside refold's home.")
+@click.option("--focus", metavar="TEXT", help="What the summary should keep in particular.")
+@click.option("--outline", is_flag=True, help="Ask no model: facts that the log holds take the history's place.")
 @run_options
 def compact(
     reference: str,
     in_place: bool,
+    focus: str | None,
+    outline: bool,
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
@@ -178,17 +182,17 @@ def compact(
     tools, _, _ = command_tools(config, allow_exec)
     session = Session.resume(
         reference,
-        model=model,
+        model=model_named(model_name(model, config), config, with_key=False) if outline else model,
         tools=tools,
         cwd=folder(cwd),
         config=config,
         home=home.path,
         in_place=in_place,
     )
-    return asyncio.run(_compaction(session, _view(session, as_json, StatusLine())))
+    return asyncio.run(_compaction(session, _view(session, as_json, StatusLine()), focus, outline))
 
 
-async def _compaction(session: Session, view: View) -> int:
+async def _compaction(session: Session, view: View, focus: str | None, outline: bool) -> int:
     feed = session.memory.feed
     listener = feed.listen()
 
@@ -204,7 +208,7 @@ async def _compaction(session: Session, view: View) -> int:
                 group.create_task(show())
                 with Interrupts(session), view.watching():
                     try:
-                        ended = await session.compact()
+                        ended = await session.compact(focus, outline=outline)
                     finally:
                         feed.end(listener)
         except ExceptionGroup as group:  # a task group wraps even the error that its own body raised

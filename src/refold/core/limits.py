@@ -14,11 +14,11 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     """`[compaction]`: what is done beside the real program's own settings.
 
     `fallback`: where the provider does not compact, or cannot, it is asked for a summary once. `outline`: where no
-    summary can be had either, the facts that the log holds take its place, without a model.
+    summary can be had of what fits, the facts that the log holds take its place, without a model.
     """
 
     fallback: bool = True
-    outline: bool = True
+    outline: bool = False
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

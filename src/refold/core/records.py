@@ -18,7 +18,7 @@ Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
 Phase: TypeAlias = Literal["pre_turn", "mid_turn", "post_turn", "standalone_turn"]
 Scope: TypeAlias = Literal["total", "body_after_prefix"]
 Reason: TypeAlias = Literal["context_limit", "model_downshift", "comp_hash_changed", "user_requested"]
-Method: TypeAlias = Literal["local", "remote"]
+Method: TypeAlias = Literal["local", "remote", "outline"]
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -14,12 +14,16 @@ import msgspec
 
 from refold.core.compaction import local, remote
 from refold.core.compaction.due import Due, size_of
-from refold.core.compaction.replacement import Replacement, assemble, summarised
+from refold.core.compaction.outline import outline as outline_of
+from refold.core.compaction.replacement import NO_SUMMARY, Replacement, assemble, summarised
+from refold.core.fragments import SUMMARY_MARK
 from refold.core.history import Entry, drop_oldest, entry
-from refold.core.items import Item, with_id
+from refold.core.items import Item, message_text, with_id
 from refold.core.pairing import for_prompt
 from refold.core.prompt import Prompt
 from refold.core.records import JSON, CompactionAttempted, Method
+from refold.core.templates import template
+from refold.core.truncate import well_formed
 from refold.core.usage import Usage
 from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelRefused, ModelUnavailable, ResponseIncomplete
@@ -32,11 +36,15 @@ from refold.session.sent import record_sent
 
 GROWTH_ALLOWED = 1_000  # tokens: a tiny history may grow by the prefix and fresh context; more is not worth installing
 REMOTE_STREAM_RETRIES = 2  # a provider that breaks off twice more will not compact (spec §6.3)
+OUTLINE_TOKENS = 8_000  # of facts; at most a quarter of what fills a window
 NOT_OFFERED = frozenset({400, 404, 405, 422, 501})  # what a provider answers that knows no compaction trigger
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One compaction: of which memory, by which model, why, what is told anew, and the tools in force."""
+    """One compaction: of which memory, by which model, why, what is told anew, and the tools in force.
+
+    `focus`: what a summary should keep in particular. `outline`: no model is asked.
+    """
 
     memory: Memory
     model: Model
@@ -44,6 +52,8 @@ class Job(msgspec.Struct, frozen=True):
     fresh: Fresh
     wire: Wire
     tools: Sequence[dict[str, Any]] = ()
+    focus: str | None = None
+    outline: bool = False
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +72,19 @@ async def compact(
     fresh: Fresh,
     wire: Wire | None = None,
     tools: Sequence[dict[str, Any]] = (),
+    *,
+    focus: str | None = None,
+    outline: bool = False,
 ) -> CompactionEnded:
     """Have the history compacted and put the result in its place; `wire` is one that knows the history's bytes already.
+    With a `focus` a summary is asked for that keeps it in particular; with `outline` no model is asked.
 
     Raises CompactionFailed, ContextWindowExceeded (nothing is left to drop) or ModelError, with the thread untouched.
     """
     memory.feed.publish(CompactionStarted(why.reason, why.phase, why.tokens, why.limit or None))
     try:
-        job = Job(memory, model, why, fresh, wire or Wire(model.provider, model.profile), tools)
+        wire = wire or Wire(model.provider, model.profile)
+        job = Job(memory, model, why, fresh, wire, tools, focus, outline)
         ended = await _compacted(job)
     except BaseException as error:
         reason = str(error) or type(error).__name__
@@ -102,8 +117,10 @@ async def _compacted(job: Job) -> CompactionEnded:
 
 
 async def _found(job: Job, snapshot: list[Entry]) -> Found:
-    if not job.model.provider.compacts:
-        return await _by_summary(job, snapshot)
+    if job.outline:
+        return _by_outline(job, snapshot)
+    if not job.model.provider.compacts or job.focus:
+        return await _summary_or_outline(job, snapshot)
     try:
         return await _by_provider(job, snapshot)
     except (ModelRefused, CompactionFailed, ContextWindowExceeded) as error:
@@ -111,7 +128,19 @@ async def _found(job: Job, snapshot: list[Entry]) -> Found:
         if refused or not job.memory.config.compaction.fallback:
             raise
         job.memory.feed.publish(Notice(f"the provider did not compact ({error}); it is asked for a summary instead"))
-    return await _by_summary(job, snapshot)
+    return await _summary_or_outline(job, snapshot)
+
+
+async def _summary_or_outline(job: Job, snapshot: list[Entry]) -> Found:
+    """A summary; where none can be had of what fits, the outline, if that is wanted. A provider that cannot be reached
+    is no reason: it will be there again, and so must the history."""
+    try:
+        return await _by_summary(job, snapshot)
+    except (CompactionFailed, ContextWindowExceeded, ResponseIncomplete) as error:
+        if not job.memory.config.compaction.outline:
+            raise
+        job.memory.feed.publish(Notice(f"no summary could be had ({error}); an outline of the log takes its place"))
+    return _by_outline(job, snapshot)
 
 
 # --- the provider's own ------------------------------------------------------------------------------------------
@@ -163,6 +192,8 @@ async def _by_summary(job: Job, snapshot: list[Entry]) -> Found:
 async def _summarise(job: Job, snapshot: list[Entry]) -> tuple[str, str | None, int]:
     """The accepted summary, the id of its response, and how many of the oldest items were left out of the request."""
     memory, model, handoff = job.memory, job.model, handoff_text(job.memory.config)
+    if job.focus:
+        handoff = (handoff or template("handoff")) + "\n\n" + template("focus").format(focus=well_formed(job.focus))
     patience = Patience(model.provider, memory.clock)
     entries = whole = for_prompt(snapshot, model.profile.input_modalities)
     while True:
@@ -191,6 +222,25 @@ async def _summarise(job: Job, snapshot: list[Entry]) -> tuple[str, str | None, 
         else:
             _completed(memory, "local", dropped, completed)
             return text, completed.response_id, dropped
+
+
+# --- no model ------------------------------------------------------------------------------------------------------
+
+
+def _by_outline(job: Job, snapshot: list[Entry]) -> Found:
+    """The facts that the log holds, by rules; an earlier summary goes on in it."""
+    memory, limit = job.memory, job.memory.profile.compact_limit
+    budget = OUTLINE_TOKENS if limit is None else min(OUTLINE_TOKENS, limit // 4)
+    summaries = [message_text(e.item).removeprefix(SUMMARY_MARK) for e in snapshot if e.origin == "summary"]
+    text = outline_of(snapshot, budget, earlier=summaries[-1] if summaries else "")
+    replacement = summarised(
+        snapshot,
+        job.fresh.context,
+        text or NO_SUMMARY,
+        summary_id=memory.clock.item_id("msg"),
+        turn_id=memory.thread.open_turn,
+    )
+    return Found(method="outline", replacement=replacement)
 
 
 # --- one attempt ---------------------------------------------------------------------------------------------------

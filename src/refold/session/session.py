@@ -362,9 +362,10 @@ class Session:
         self._task.get_loop().call_soon(self._task.cancel)
         return True
 
-    async def compact(self) -> CompactionEnded:
-        """Compact now, in a turn of its own. Raises CompactionFailed or ModelError with the thread untouched."""
-        task = self._begin(run_compaction(self._scope))
+    async def compact(self, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
+        """Compact now, in a turn of its own; `focus`: what the summary should keep in particular; `outline`: no model
+        is asked. Raises CompactionFailed or ModelError with the thread untouched."""
+        task = self._begin(run_compaction(self._scope, focus, outline=outline))
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:  # whoever asked has left: nothing should be installed behind their back

@@ -137,6 +137,6 @@ class SyncSession:
 
         return self._call(interrupted())
 
-    def compact(self) -> CompactionEnded:
+    def compact(self, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
         """Compact now."""
-        return self._call(self._open()[0].compact())
+        return self._call(self._open()[0].compact(focus, outline=outline))

@@ -23,7 +23,7 @@ from refold.core.records import (
 )
 from refold.core.templates import template
 from refold.core.world import World, diff_patch, messages, render
-from refold.errors import ContextWindowExceeded, RefoldError
+from refold.errors import CompactionFailed, ContextWindowExceeded, RefoldError
 from refold.observe import observe
 from refold.session.events import CompactionEnded, Notice
 from refold.session.former import former_model
@@ -103,8 +103,10 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
             stuck = _is_stuck(await _make_room(scope, world, "mid_turn"))
 
 
-async def run_compaction(scope: Scope) -> CompactionEnded:
+async def run_compaction(scope: Scope, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
     """A compaction by hand, in a turn of its own. Raises what made it fail, after the turn is settled."""
+    if not scope.memory.thread.history:
+        raise CompactionFailed("there is nothing to compact yet: nothing was said")
     memory = scope.memory
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
@@ -112,7 +114,8 @@ async def run_compaction(scope: Scope) -> CompactionEnded:
     try:
         world = observe(scope.surroundings, memory.clock.now())
         due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
-        ended = await compact(memory, scope.model, due, fresh(scope, world), scope.wire, scope.toolbox.specs)
+        told, tools = fresh(scope, world), scope.toolbox.specs
+        ended = await compact(memory, scope.model, due, told, scope.wire, tools, focus=focus, outline=outline)
         turned = Turned("completed")
         return ended
     except Exception as error:

@@ -111,7 +111,7 @@ def welcome(chat: Conversation) -> None:
 # --- what is done --------------------------------------------------------------------------------------------------
 
 
-async def compact(chat: Conversation, _: str) -> None:
+async def compact(chat: Conversation, focus: str) -> None:
     session, teller = _open(chat), chat.teller
     assert teller is not None
     feed = session.memory.feed
@@ -124,7 +124,7 @@ async def compact(chat: Conversation, _: str) -> None:
 
     shown = asyncio.ensure_future(show())
     try:
-        await session.compact()
+        await session.compact(focus.strip() or None)
     finally:
         feed.end(listener)
         await shown
