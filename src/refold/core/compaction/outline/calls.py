@@ -18,6 +18,7 @@ SHELL_TOOLS = frozenset(
     {"exec_command", "shell_command", "shell", "local_shell", "container.exec", "bash", "run_command"}
 )
 READ = 4_000  # characters at each end of an output that are looked at; its facts stand there
+SCRIPT = 100_000  # characters of a script in which calls are looked for
 SAID = 2_000  # characters of a call's text that are kept to show it and to know it again
 
 _CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d{1,10})\s*$", re.MULTILINE)
@@ -88,7 +89,7 @@ def asked(call: Item) -> list[Asked]:
             return [_shell("local_shell", command, rest.get("working_directory"))]
         case {"type": "custom_tool_call", "input": str(text), "name": name}:
             if name == "exec" and "tools." in text:
-                return list(_nested(text)) or [Asked("exec", text[:SAID])]
+                return list(_nested(text[:SCRIPT])) or [Asked("exec", text[:SAID])]
             return [_one(str(name), text)]
         case {"type": "function_call" | "custom_tool_call" | "tool_search_call"}:
             return [_one(str(call.get("name") or call["type"]), call.get("arguments", call.get("input")))]

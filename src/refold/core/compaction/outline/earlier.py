@@ -14,7 +14,7 @@ from refold.core.compaction.outline.quote import shortened, size, visible
 TITLE = "Outline of the log: each line names its record."
 THREADS = "Threads: "  # then `short = whole, …`
 HEADING = "## Earlier"
-_MORE = re.compile(r"\(\d+ more\)")
+_MORE = re.compile(r"\(\d+\+? more\)")
 _LEFT_OUT = re.compile(r"\((\d{1,18}) lines left out\)")
 _ADDRESS = re.compile(r"\[([^\s\]]+)\] ")
 
@@ -100,7 +100,7 @@ def _cut(lines: list[str], limit: int) -> list[str]:
         used += size(lines[tail - 1]) + 1
         tail -= 1
     if head == 0 and tail == len(lines):
-        first = shortened(lines[0], limit - 1)
-        return [first] if first else []
+        first = [shortened(line, limit - 1) for line in lines[:1]]
+        return [line for line in first if line]
     gone = sum(int(found[1]) if (found := _LEFT_OUT.fullmatch(line)) else 1 for line in lines[head:tail])
     return [*lines[:head], f"({gone} lines left out)", *lines[tail:]]

@@ -18,5 +18,3 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
     facts: list[Fact]
     unread: bool = False
-
-

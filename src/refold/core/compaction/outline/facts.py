@@ -74,7 +74,7 @@ class _Spoken:
         self._open: dict[str, int] = {}  # call id → place of the newest call that has it
 
     def read(self, e: Entry) -> None:
-        self.threads[e.address.rpartition(":")[0]] = None
+        self.threads.setdefault(e.address.rpartition(":")[0])
         item = e.item
         kind = item.get("type")
         if not isinstance(kind, str):
@@ -93,7 +93,8 @@ class _Spoken:
         if isinstance(call_id, str):
             self._open[call_id] = len(self.calls)
         self.calls.append(e)
-        if item.get("name") == PLAN_TOOL or PLAN_TOOL in str(item.get("input", ""))[:READ]:
+        script = item.get("input")
+        if item.get("name") == PLAN_TOOL or (isinstance(script, str) and PLAN_TOOL in script[:READ]):
             self.plan = e
 
     def _message(self, e: Entry, item: Item) -> None:

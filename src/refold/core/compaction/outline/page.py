@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from refold.core.compaction.outline.earlier import HEADING, THREADS, TITLE, names_in, rest_of
-from refold.core.compaction.outline.facts import Fact, Facts, facts_of
+from refold.core.compaction.outline.fact import Fact, Found
+from refold.core.compaction.outline.facts import Facts, facts_of
 from refold.core.compaction.outline.quote import one_line, shortened, size
 from refold.core.history import Entry
 from refold.core.truncate import BYTES_PER_TOKEN
@@ -17,6 +18,7 @@ SHORT_ID = 8  # characters of a thread's id that stand in a line, where they are
 WHOLE_ID = 12  # an id that is no longer is not shortened
 LONGEST_ADDRESS = 120  # bytes; real ones have 36 + 1 + the digits
 SHORTEST_LINE = 32  # bytes of words that a line may use in the smallest budget
+SHORTEST_FACT = 16  # bytes: no budget shows more facts than so many fit into it
 NO_ADDRESS = "?"
 
 
@@ -61,9 +63,11 @@ def outline(history: Sequence[Entry], budget: int, *, earlier: str = "") -> str:
     was being done last. Each line quotes or names and begins with `[thread:ordinal]`; long thread ids are shortened
     and explained in the second line. `(N more)` tells how many lines had no room. "" when there is nothing to tell.
     """
-    facts = facts_of(history)
-    earlier = earlier or facts.summary
     limit = budget * BYTES_PER_TOKEN
+    if limit <= 0:
+        return ""
+    facts = facts_of(history, enough=limit // SHORTEST_FACT + 1)
+    earlier = earlier or facts.summary
     kept = rest_of(earlier, HEADINGS, _read_again(facts), budget // EARLIER_PART * BYTES_PER_TOKEN - len(HEADING) - 1)
     names = _names(facts.threads, names_in(earlier), kept)
     frame = [TITLE, *_explained(names, limit)]
@@ -77,13 +81,13 @@ def outline(history: Sequence[Entry], budget: int, *, earlier: str = "") -> str:
     return text if body and size(text) <= limit else ""
 
 
-def _facts(facts: Facts, kind: Kind) -> list[Fact]:
+def _found(facts: Facts, kind: Kind) -> Found:
     return getattr(facts, kind.field)
 
 
 def _read_again(facts: Facts) -> Callable[[str, str], bool]:
     """Whether the new outline has the record of a line, or says something newer in its place."""
-    addresses = {kind.heading: {fact.address for fact in _facts(facts, kind)} for kind in KINDS}
+    addresses = {kind.heading: {fact.address for fact in _found(facts, kind).facts} for kind in KINDS}
     superseded = {kind.heading for kind in KINDS if kind.superseded and addresses[kind.heading]}
     return lambda heading, address: heading in superseded or address in addresses.get(heading, ())
 
@@ -122,43 +126,51 @@ def _address(address: str, names: Mapping[str, str]) -> str:
 
 
 def _filled(facts: Facts, names: Mapping[str, str], room: int) -> list[_Filled]:
-    """Each section within its share; what one does not use goes to the next, and at the end to those that need it."""
+    """Each section within its part of `room` bytes, which those that are not empty share; what one does not use goes
+    to the next, and at the end to those that need it."""
+    full = [(kind, found) for kind in KINDS if (found := _found(facts, kind)).facts]
+    shares = sum(kind.share for kind, _ in full)
+    parts = [room * kind.share // shares for kind, _ in full]
     done: list[_Filled] = []
     spare = 0
-    for kind in KINDS:
-        allowance = room * kind.share // 100 + spare
-        done.append(_fill(_facts(facts, kind), kind, names, room, allowance))
-        spare = allowance - done[-1].cost
-    for index, kind in enumerate(KINDS):
+    for (kind, found), part in zip(full, parts, strict=True):
+        done.append(_fill(found, kind, names, part, part + spare))
+        spare += part - done[-1].cost
+    for index, (kind, found) in enumerate(full):
         if done[index].left_out:
             allowance = done[index].cost + spare
-            done[index] = _fill(_facts(facts, kind), kind, names, room, allowance)
+            done[index] = _fill(found, kind, names, parts[index], allowance)
             spare = allowance - done[index].cost
     return done
 
 
-def _fill(facts: Sequence[Fact], kind: Kind, names: Mapping[str, str], room: int, allowance: int) -> _Filled:
-    more = len(f"({len(facts)} more)\n")
+def _fill(found: Found, kind: Kind, names: Mapping[str, str], part: int, allowance: int) -> _Filled:
+    """The section with as many facts as it may show."""
+    facts = found.facts
+    more = size(_more(len(facts), found.unread)) + 1
     used = len(kind.heading) + 1
     chosen: dict[int, str] = {}
     for index in _order(facts, kind):
-        line = _line(facts[index], kind, names, _longest(kind, index, len(facts), room))
+        line = _line(facts[index], kind, names, _longest(kind, index, len(facts), part))
         cost = size(line) + 1
-        is_last = len(chosen) + 1 == len(facts)
-        if used + cost + (0 if is_last else more) > allowance:
+        is_all = len(chosen) + 1 == len(facts) and not found.unread
+        if used + cost + (0 if is_all else more) > allowance:
             break
         chosen[index] = line
         used += cost
     if not chosen:
         return _Filled(left_out=len(facts))
-    lines = [kind.heading]
-    previous = -1
-    for index in (*sorted(chosen), len(facts)):
-        if index > previous + 1:  # only in one place: kept are an end of the facts, or two
-            lines.append(f"({index - previous - 1} more)")
-        lines += [chosen[index]] if index in chosen else []
-        previous = index
-    return _Filled(tuple(lines), sum(size(line) + 1 for line in lines), len(facts) - len(chosen))
+    left_out = len(facts) - len(chosen)
+    lines = [kind.heading, *(chosen[index] for index in sorted(chosen))]
+    if left_out or found.unread:
+        # Where they would stand: at the end what is older, in the order of the log between the first goal and the rest.
+        gap = len(lines) if not kind.newest_last else 2 if 0 in chosen else 1
+        lines.insert(gap, _more(left_out, found.unread))
+    return _Filled(tuple(lines), sum(size(line) + 1 for line in lines), left_out)
+
+
+def _more(count: int, unread: bool) -> str:
+    return f"({count}{'+' if unread else ''} more)"
 
 
 def _order(facts: Sequence[Fact], kind: Kind) -> Iterable[int]:
@@ -170,10 +182,10 @@ def _order(facts: Sequence[Fact], kind: Kind) -> Iterable[int]:
     return (len(facts) - 1, 0, *range(len(facts) - 2, 0, -1))
 
 
-def _longest(kind: Kind, index: int, count: int, room: int) -> int:
-    """Bytes of words that a line may use: at most half of its section's share, so that two lines fit."""
+def _longest(kind: Kind, index: int, count: int, part: int) -> int:
+    """Bytes of words that a line may use: at most half of its section's part, so that two lines fit."""
     longest = LONGEST_GOAL if kind.field == "goals" and index in (0, count - 1) else kind.longest
-    return max(SHORTEST_LINE, min(longest, room * kind.share // 200 - SHORTEST_LINE))
+    return max(SHORTEST_LINE, min(longest, part // 2 - SHORTEST_LINE))
 
 
 def _line(fact: Fact, kind: Kind, names: Mapping[str, str], longest: int) -> str:

@@ -9,7 +9,7 @@ from refold.core.compaction.outline.fact import Fact, Found
 from refold.core.history import Entry
 
 ERROR_LINES = 3  # of a failed output, the last ones: what went wrong stands there
-READ_CALLS = 20_000  # the newest ones: in what is older nobody looks for the state of things
+READ_CALLS = 5_000  # the newest ones, more than any window holds: a huge history costs no more to read
 
 
 class _Runs:
@@ -37,8 +37,7 @@ class CallFacts:
             place -= 1
             self._read(calls[place], answers.get(place))
         self._unread = place > 0
-        waiting = next((e for i, e in zip(range(len(calls) - 1, -1, -1), reversed(calls), strict=True) if i not in answers), None)
-        self.waiting = [Fact(waiting.address, f"called: {one.text}", " (no output)") for one in asked(waiting.item)[:1]] if waiting else []
+        self.waiting = _waiting(calls, answers)
 
     @property
     def files(self) -> Found:
@@ -101,9 +100,9 @@ class CallFacts:
 
 def _command(runs: _Runs, home: str) -> Fact:
     one, how = runs.asked, runs.ended
-    ending = f" (in {one.where})" if one.where not in ("", home) else ""
-    ending += f" -> {'no output' if how is None else how.state}"
+    ending = f" -> {'no output' if how is None else how.state}"  # first: what is cut is cut in its middle
     ending += f" (x{runs.count})" if runs.count > 1 else ""
+    ending += f" (in {one.where})" if one.where not in ("", home) else ""
     if how is not None and how.failed:
         ending += "".join(f"; last line: {line}" for line in how.last_lines(1))
     return Fact(runs.address, one.text, ending)
@@ -112,3 +111,13 @@ def _command(runs: _Runs, home: str) -> Fact:
 def _error(one: Asked, how: Ended, told_at: str) -> Fact:
     what = " / ".join(how.last_lines(ERROR_LINES))
     return Fact(told_at, one.text, f" -> {how.state}: {what}" if what else f" -> {how.state}")
+
+
+def _waiting(calls: Sequence[Entry], answers: Mapping[int, Entry]) -> list[Fact]:
+    """The newest call that has no output."""
+    for place in range(len(calls) - 1, -1, -1):
+        if place not in answers:
+            return [
+                Fact(calls[place].address, f"called: {one.text}", " (no output)") for one in asked(calls[place].item)
+            ]
+    return []

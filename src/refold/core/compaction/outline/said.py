@@ -34,8 +34,8 @@ _CHECK = re.compile(r"^[ \t]*[-*] \[([ xX])\][ \t]+(\S.*)$", re.MULTILINE)
 def decisions(text: str) -> Iterator[str]:
     """The sentences of a message that say what was chosen or why, in order; code in it is not read."""
     lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS):
-        return
+    if text.lstrip()[:1] in ("{", "[") or not any(hint in lowered for hint in _HINTS):
+        return  # an answer in JSON is data
     for raw in _SENTENCE_ENDS.split(_FENCED.sub("\n", text)):
         if not raw or _DECIDES.search(raw) is None or _OFFERS.match(raw) is not None:
             continue

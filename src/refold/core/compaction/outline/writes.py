@@ -11,7 +11,7 @@ Write: TypeAlias = tuple[str, str]  # a path as it was written down, and what wr
 READ = 20_000  # characters of one text that are looked at: a longer one is data, not a command
 
 _PATCH = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$|^\*\*\* (Move) to: (.+)$", re.MULTILINE)
-_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:^[ \t]*\2[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1")
 _MAY_WRITE = re.compile(r">|\b(?:tee|sed|perl|mv|cp|ln|install|mkdir|rmdir|rm|unlink|touch|truncate|git)\b")
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r]+|\\\n)
@@ -46,14 +46,28 @@ def written(command: str) -> list[Write]:
     if _MAY_WRITE.search(command) is None:
         return patched(command)
     found = patched(command)
-    text = _HEREDOC.sub(lambda m: f" {m[3]}\n", command) if "<<" in command else command
-    for words, targets in _commands(text):
+    for words, targets in _commands(_without_documents(command)):
         if words and words[0] in _COMPARES:
             continue
         found += [(path, ">") for path in targets]
         found += _by_program(words)
     kept = ((path.removeprefix("./"), how) for path, how in found)
     return [(path, how) for path, how in kept if _is_path(path)]
+
+
+def _without_documents(command: str) -> str:
+    """The text without what stands between `<<WORD` and `WORD`: that is data."""
+    if "<<" not in command:
+        return command
+    kept: list[str] = []
+    ends: list[str] = []
+    for line in command.split("\n"):
+        if ends:
+            ends = ends[1:] if line.strip() == ends[0] else ends
+        else:
+            ends = [found[2] for found in _HEREDOC.finditer(line)]
+            kept.append(_HEREDOC.sub(" ", line))
+    return "\n".join(kept)
 
 
 def _commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
