@@ -167,9 +167,11 @@ def _rules(scope: Scope) -> Rules:
 
 
 def _walls(scope: Scope, mode: SandboxMode | None = None) -> Sandbox | None:
+    asked = mode or cast(SandboxMode, scope.surroundings.sandbox_mode)
+    if asked == FREE:
+        return None
     from refold.tools.sandbox import sandbox_of
 
-    asked = mode or cast(SandboxMode, scope.surroundings.sandbox_mode)
     home = Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""})
     homes = (home.path, home.codex) if home.codex else (home.path,)
     return sandbox_of(asked, scope.memory.config.sandbox_workspace_write, scope.surroundings.cwd, os.environ, homes)

@@ -169,13 +169,17 @@ def working_directory(workdir: str | None, cwd: str) -> str:
 async def start(asked: ExecArguments, cwd: str, context: ToolContext) -> Process:
     """Start a command as it may run: inside its walls, with the environment it may have. Raises ToolFailed."""
     shell, cmd, shared = shell_of(asked.shell), well_formed(asked.cmd), context.processes
-    inherited = {**os.environ, **PLAIN_OUTPUT}
-    if shell not in shared.logins:
-        shared.logins[shell] = await login_of(shell, inherited, context.cwd)
-    login = shared.logins[shell]
     confinement = context.confinement
-    known = inherited if login is None else login.variables
-    visible = child_environment(confinement.environment, confinement.secrets, known)
+    policy, secrets = confinement.environment, confinement.secrets
+    seen = shared.environments.get((shell, secrets))
+    if seen is None or seen[0] != policy:
+        inherited = {**os.environ, **PLAIN_OUTPUT}
+        if shell not in shared.logins:
+            shared.logins[shell] = await login_of(shell, inherited, context.cwd)
+        known = shared.logins[shell]
+        given = inherited if known is None else known.variables
+        seen = shared.environments[shell, secrets] = (policy, child_environment(policy, secrets, given))
+    login, visible = shared.logins[shell], seen[1]
     shown = [shell, "-lc", cmd]  # what it amounts to, and what the real program tells
     plain = shown if login is None else login.argv(shell, cmd, visible)
     argv = plain if confinement.sandbox is None else argv_in(confinement.sandbox, plain, cwd)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from refold.errors import ToolFailed
 
 if TYPE_CHECKING:
+    from refold.core.permissions import EnvironmentPolicy
     from refold.tools.login import Login
     from refold.tools.process import Process
 
@@ -27,6 +28,8 @@ class Processes:
         self._running: dict[int, Process] = {}
         self.mark = ""  # the variable's value; empty until a command was started
         self.logins: dict[str, Login | None] = {}  # by shell: what its login files do
+        # By shell and hidden names: a policy, and what commands see under it.
+        self.environments: dict[tuple[str, tuple[str, ...]], tuple[EnvironmentPolicy, dict[str, str]]] = {}
 
     def marked(self, environment: dict[str, str]) -> dict[str, str]:
         """The environment with the variable by which its processes are found at the end."""
