@@ -251,11 +251,38 @@ async def _conversation(session: Session, text: str | None, view: View, notice: 
         if text is not None:
             return (await _turn(session, text, view, more))[0]
         status, goes_on = 0, True
-        while goes_on and (line := await asked("› ")) is not None:
+        while goes_on and (line := await _next_message()) is not None:
             if line.strip():
                 status, goes_on = await _turn(session, line, view, more)
                 more = Sending()
         return status
+
+
+async def _next_message() -> str | None:
+    """What a person says next; None at the end of the input. Ctrl-C leaves (KeyboardInterrupt).
+
+    asyncio's own handler for it can be too late: a signal that comes just before the loop begins to wait wakes nobody.
+    """
+    loop, task, before = asyncio.get_running_loop(), asyncio.current_task(), signal.getsignal(signal.SIGINT)
+    assert task is not None
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, leave)
+    try:
+        return await asked("› ")
+    except asyncio.CancelledError:
+        if not left:
+            raise
+        task.uncancel()
+        raise KeyboardInterrupt from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
 
 
 async def _turn(session: Session, text: str, view: View, more: Sending) -> tuple[int, bool]:
