@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ HEADER = re.compile(
     r"Process (exited with code|running with session ID) (\d+)\nOriginal token count: (\d+)\nOutput:\n"
 )
 NEVER = 60  # seconds that no test waits
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """A test run in the background ignores Ctrl-C, and so would every command that it starts."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
