@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from refold.core.items import Item
@@ -172,7 +171,7 @@ def _walls(scope: Scope, mode: SandboxMode | None = None) -> Sandbox | None:
         return None
     from refold.tools.sandbox import sandbox_of
 
-    home = Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""})
+    home = _home(scope)
     homes = (home.path, home.codex) if home.codex else (home.path,)
     return sandbox_of(asked, scope.memory.config.sandbox_workspace_write, scope.surroundings.cwd, os.environ, homes)
 
@@ -207,7 +206,7 @@ def _approvals(scope: Scope) -> tuple[Approval, ...] | None:
     from refold.session.approved import Damaged, read_approvals
 
     try:
-        return read_approvals(_home(scope))
+        return read_approvals(_home(scope).path)
     except Damaged as damaged:
         scope.memory.feed.publish(Notice(str(damaged)))
         return None
@@ -217,10 +216,10 @@ def _remember(scope: Scope, approval: Approval) -> None:
     from refold.session.approved import Damaged, remember
 
     try:
-        remember(_home(scope), approval)
+        remember(_home(scope).path, approval)
     except (Damaged, OSError) as error:
         scope.memory.feed.publish(Notice(f"allowed this once, not remembered: {error}"))
 
 
-def _home(scope: Scope) -> Path:
-    return Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""}).path
+def _home(scope: Scope) -> Home:
+    return Home.find({**os.environ, "REFOLD_HOME": scope.surroundings.home or ""})

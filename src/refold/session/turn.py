@@ -24,6 +24,7 @@ from refold.core.records import (
 from refold.core.templates import template
 from refold.core.world import World, diff_patch, messages, render
 from refold.errors import CompactionFailed, ContextWindowExceeded, RefoldError
+from refold.model import Model
 from refold.observe import observe
 from refold.session.events import CompactionEnded, Notice
 from refold.session.former import former_model
@@ -161,8 +162,7 @@ async def _before_the_switch(scope: Scope, world: World) -> None:
         memory.thread, last.profile, memory.profile, memory.config.model_auto_compact_token_limit_scope
     )
     if due is not None:
-        ended = await compact(memory, last, due, fresh(scope, world), tools=scope.toolbox.specs)
-        _say_if_no_room(scope, ended)
+        await _compact(scope, world, due, last)
 
 
 async def _after_the_answer(scope: Scope, world: World) -> None:
@@ -175,16 +175,14 @@ async def _after_the_answer(scope: Scope, world: World) -> None:
         scope.memory.feed.publish(Notice(f"not compacted after the turn: {error}"))
 
 
-async def _compact(scope: Scope, world: World, due: Due) -> CompactionEnded:
-    ended = await compact(scope.memory, scope.model, due, fresh(scope, world), scope.wire, scope.toolbox.specs)
-    _say_if_no_room(scope, ended)
-    return ended
-
-
-def _say_if_no_room(scope: Scope, ended: CompactionEnded) -> None:
+async def _compact(scope: Scope, world: World, due: Due, former: Model | None = None) -> CompactionEnded:
+    """By the model that goes on, or by a former one."""
+    model, wire = (former, None) if former else (scope.model, scope.wire)
+    ended = await compact(scope.memory, model, due, fresh(scope, world), wire, scope.toolbox.specs)
     if not ended.made_room and ended.limit is not None:
         text = f"compaction made no room: {ended.before:,} tokens before, {ended.after:,} after, limit {ended.limit:,}"
         scope.memory.feed.publish(Notice(text))
+    return ended
 
 
 def fresh(scope: Scope, world: World) -> Fresh:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import TypeAlias
 
 from refold.core.permissions import EnvironmentPolicy
 from refold.core.plain_command import is_of_the_system
-from refold.tools.login import LONGEST_SECONDS, Login, login_of
+from refold.tools.login import LONGEST_SECONDS, Logins, known_login
 from refold.tools.process import Process
-
-Logins: TypeAlias = dict[str, Login | None]  # by shell: what its login files do
 
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET")  # a name with one of these in it most likely holds one
 CORE = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "USER", "USERNAME", "TMPDIR", "TEMP", "TMP"})
@@ -65,9 +62,7 @@ async def search_path(
     """
     if not is_of_the_system(shell):
         return ""
-    if shell not in told:
-        told[shell] = await login_of(shell, inherited, cwd)
-    login = told[shell]
+    login = await known_login(told, shell, inherited, cwd)
     if login is not None:
         return child_environment(policy, secrets, login.variables).get("PATH", "")
     process = Process([shell, "-lc", _TELL_PATH], cwd, child_environment(policy, secrets, inherited))

@@ -22,7 +22,7 @@ from refold.errors import ToolFailed
 from refold.tools import ToolContext, ToolResult
 from refold.tools.child_environment import child_environment
 from refold.tools.functions import convert_arguments
-from refold.tools.login import login_of
+from refold.tools.login import known_login
 from refold.tools.process import Process
 from refold.tools.sandbox import argv_in
 
@@ -174,9 +174,7 @@ async def start(asked: ExecArguments, cwd: str, context: ToolContext) -> Process
     seen = shared.environments.get((shell, secrets))
     if seen is None or seen[0] != policy:
         inherited = {**os.environ, **PLAIN_OUTPUT}
-        if shell not in shared.logins:
-            shared.logins[shell] = await login_of(shell, inherited, context.cwd)
-        known = shared.logins[shell]
+        known = await known_login(shared.logins, shell, inherited, context.cwd)
         given = inherited if known is None else known.variables
         seen = shared.environments[shell, secrets] = (policy, child_environment(policy, secrets, given))
     login, visible = shared.logins[shell], seen[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -48,6 +49,9 @@ class Login(msgspec.Struct, frozen=True):
         return [shell, "-lc", f"unset -v {' '.join(hidden)}\n{cmd}" if hidden else cmd]
 
 
+Logins: TypeAlias = dict[str, Login | None]  # by shell: what its login files do
+
+
 class _Shell(msgspec.Struct, frozen=True):
     """A shell that has begun."""
 
@@ -55,6 +59,13 @@ class _Shell(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
     rest: str
     variables: dict[str, str]
+
+
+async def known_login(told: Logins, shell: str, inherited: Mapping[str, str], cwd: str) -> Login | None:
+    """The same as `login_of`, found out once for each shell; `told` keeps it."""
+    if shell not in told:
+        told[shell] = await login_of(shell, inherited, cwd)
+    return told[shell]
 
 
 async def login_of(shell: str, inherited: Mapping[str, str], cwd: str) -> Login | None:

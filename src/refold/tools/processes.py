@@ -12,7 +12,7 @@ from refold.errors import ToolFailed
 
 if TYPE_CHECKING:
     from refold.core.permissions import EnvironmentPolicy
-    from refold.tools.login import Login
+    from refold.tools.login import Logins
     from refold.tools.process import Process
 
 MOST_RUNNING = 64  # commands at once; more is a loop that has lost them
@@ -27,7 +27,7 @@ class Processes:
     def __init__(self) -> None:
         self._running: dict[int, Process] = {}
         self.mark = ""  # the variable's value; empty until a command was started
-        self.logins: dict[str, Login | None] = {}  # by shell: what its login files do
+        self.logins: Logins = {}
         # By shell and hidden names: a policy, and what commands see under it.
         self.environments: dict[tuple[str, tuple[str, ...]], tuple[EnvironmentPolicy, dict[str, str]]] = {}
 
