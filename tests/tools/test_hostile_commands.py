@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 import resource
+import signal
 import time
 import tracemalloc
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,7 @@ import pytest
 
 from refold.tools import ToolContext, ToolResult
 from refold.tools.commands import exec_command, write_stdin
-from refold.tools.processes import Processes
+from refold.tools.processes import Processes, kill_marked
 from refold.views.shown import clean
 
 NEVER = 60  # seconds that no test waits
@@ -155,6 +156,25 @@ def test_daemon_does_not_hold_the_call_and_ends_with_the_session(tmp_path: Path,
     result = in_session(tmp_path, work)
     assert (result.details["exit_code"], body(result)) == (0, "done\n")
     assert not is_alive((tmp_path / "pid").read_text().strip())
+
+
+def test_process_that_was_just_becoming_another_program_is_found(tmp_path: Path) -> None:
+    """Between two programs a process shows no environment: it is looked at again."""
+
+    async def main() -> int:
+        daemon = await asyncio.create_subprocess_exec("sleep", str(NEVER))
+        shown = tmp_path / str(daemon.pid)
+        shown.mkdir()
+        (shown / "environ").write_bytes(b"")
+        (shown / "stat").write_bytes(b"7 (sh) R 1 7 7")
+        asyncio.get_running_loop().call_later(0.05, (shown / "environ").write_bytes, b"A=1\0M=2\0")
+        killing = asyncio.create_task(kill_marked(b"M=2", tmp_path))
+        code = await daemon.wait()
+        (shown / "environ").unlink()
+        await killing
+        return code
+
+    assert asyncio.run(main()) == -signal.SIGKILL
 
 
 def test_daemon_that_holds_the_output_is_cut_off(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from contextlib import suppress
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 MOST_RUNNING = 64  # commands at once; more is a loop that has lost them
 FIRST_ID, IDS = 1000, 99_000  # ids of four or five digits, drawn anew each time: one from before a resume means nobody
+BETWEEN_LOOKS_SECONDS = 0.005  # a process that is just becoming another program shows no environment meanwhile
+BECOMING = (b"R", b"D")  # its state then; without either, a process has no environment for good
+MOST_LOOKS = 100  # for marked processes at the end
 MARK = "REFOLD_COMMANDS"  # a variable in each command's environment, by which even a daemon is found again
 
 
@@ -73,21 +77,26 @@ class Processes:
                 process.kill()
             self._running = {}
             if self.mark:
-                _kill_marked(f"{MARK}={self.mark}".encode())
+                await kill_marked(f"{MARK}={self.mark}".encode())
 
 
 def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _kill_marked(mark: bytes) -> None:
+async def kill_marked(mark: bytes, proc: Path = Path("/proc")) -> None:
     """End every process that carries a mark in its environment, where /proc tells: daemons among them."""
-    for _ in range(3):  # what was started while the others were looked at
-        found = 0
-        for environ in Path("/proc").glob("[0-9]*/environ"):
+    for _ in range(MOST_LOOKS):
+        again = False
+        for folder in proc.glob("[0-9]*"):
             with suppress(OSError):  # it ended meanwhile, or is somebody else's
-                if mark in environ.read_bytes().split(b"\0"):
-                    os.kill(int(environ.parent.name), signal.SIGKILL)
-                    found += 1
-        if not found:
+                environment = (folder / "environ").read_bytes()
+                if mark in environment.split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+                    again = True  # it may have started another that was not looked at
+                elif not environment:
+                    state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                    again |= state in BECOMING
+        if not again:
             return
+        await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
