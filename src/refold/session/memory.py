@@ -246,12 +246,15 @@ class Memory:
         None when nothing was due, or while a call waits for its output: add that first.
         Raises CompactionFailed or a ModelError with the thread untouched.
         """
+        from refold.core.wire import Wire
         from refold.session.ladder import compact
+        from refold.session.rungs.job import Job
 
         reason = self.due("pre_turn")
         if (reason is None and not force) or self._waits_for_output():
             return None
-        return await compact(self, model, reason or Due("user_requested", "standalone_turn", self.tokens, 0), Fresh())
+        why = reason or Due("user_requested", "standalone_turn", self.tokens, 0)
+        return await compact(Job(self, model, why, Fresh(), Wire(model.provider, model.profile)))
 
     def _waits_for_output(self) -> bool:
         """Whether the newest items are calls (and outputs) of which one call is still unanswered."""

@@ -22,6 +22,7 @@ from refold.core.records import (
     WorldObserved,
 )
 from refold.core.templates import template
+from refold.core.wire import Wire
 from refold.core.world import World, diff_patch, messages, render
 from refold.errors import CompactionFailed, ContextWindowExceeded, RefoldError
 from refold.model import Model
@@ -30,6 +31,7 @@ from refold.session.events import CompactionEnded, Notice
 from refold.session.former import former_model
 from refold.session.ladder import compact
 from refold.session.memory import Fresh, Memory
+from refold.session.rungs.job import Job
 from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
@@ -116,7 +118,7 @@ async def run_compaction(scope: Scope, focus: str | None = None, *, outline: boo
         world = observe(scope.surroundings, memory.clock.now())
         due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
         told, tools = fresh(scope, world), scope.toolbox.specs
-        ended = await compact(memory, scope.model, due, told, scope.wire, tools, focus=focus, outline=outline)
+        ended = await compact(Job(memory, scope.model, due, told, scope.wire, tools, focus, outline))
         turned = Turned("completed")
         return ended
     except Exception as error:
@@ -177,8 +179,8 @@ async def _after_the_answer(scope: Scope, world: World) -> None:
 
 async def _compact(scope: Scope, world: World, due: Due, former: Model | None = None) -> CompactionEnded:
     """By the model that goes on, or by a former one."""
-    model, wire = (former, None) if former else (scope.model, scope.wire)
-    ended = await compact(scope.memory, model, due, fresh(scope, world), wire, scope.toolbox.specs)
+    model, wire = (former, Wire(former.provider, former.profile)) if former else (scope.model, scope.wire)
+    ended = await compact(Job(scope.memory, model, due, fresh(scope, world), wire, scope.toolbox.specs))
     if not ended.made_room and ended.limit is not None:
         text = f"compaction made no room: {ended.before:,} tokens before, {ended.after:,} after, limit {ended.limit:,}"
         scope.memory.feed.publish(Notice(text))

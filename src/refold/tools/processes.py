@@ -87,16 +87,20 @@ def _listed(numbers: list[int]) -> str:
 async def kill_marked(mark: bytes, proc: Path = Path("/proc")) -> None:
     """End every process that carries a mark in its environment, where /proc tells: daemons among them."""
     for _ in range(MOST_LOOKS):
-        again = False
-        for folder in proc.glob("[0-9]*"):
-            with suppress(OSError):  # it ended meanwhile, or is somebody else's
-                environment = (folder / "environ").read_bytes()
-                if mark in environment.split(b"\0"):
-                    os.kill(int(folder.name), signal.SIGKILL)
-                    again = True  # it may have started another that was not looked at
-                elif not environment:
-                    state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
-                    again |= state in BECOMING
-        if not again:
+        if not _kill_what_shows(mark, proc):
             return
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
+
+
+def _kill_what_shows(mark: bytes, proc: Path) -> bool:
+    """End those that carry the mark now. Whether to look again: one was found, or one does not show what it carries."""
+    again = False
+    for folder in proc.glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+            environment = (folder / "environ").read_bytes()
+            if mark in environment.split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+                again = True  # it may have started another that was not looked at
+            elif not environment:
+                again |= (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] in BECOMING
+    return again

@@ -1,0 +1,1 @@
+"""Rungs: the ways to compact, one file each; `session/ladder.py` says in which order they are tried."""

@@ -1,0 +1,93 @@
+"""Job: what is to be compacted, one request for it, and what an attempt leaves in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from refold.core.compaction.due import Due
+from refold.core.compaction.replacement import Replacement
+from refold.core.items import Item
+from refold.core.prompt import Prompt
+from refold.core.records import CompactionAttempted, Method
+from refold.core.usage import Usage
+from refold.core.wire import Identity, Wire
+from refold.errors import CompactionFailed
+from refold.model import Completed, FellBack, ItemDone, Model
+from refold.session.events import Notice, SamplingStarted
+from refold.session.memory import Fresh, Memory
+from refold.session.sent import record_sent
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One compaction: of which memory, by which model, why, and what is told anew.
+
+    `wire`: one of this model, that knows the history's bytes already. `tools`: those in force. `focus`: a summary is
+    asked for that keeps this in particular. `outline`: no model is asked.
+    """
+
+    memory: Memory
+    model: Model
+    why: Due
+    fresh: Fresh
+    wire: Wire
+    tools: Sequence[dict[str, Any]] = ()
+    focus: str | None = None
+    outline: bool = False
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt found to take the history's place, and what it took."""
+
+    method: Method
+    replacement: Replacement
+    response_id: str | None = None
+    dropped: int = 0
+
+
+# --- one attempt ---------------------------------------------------------------------------------------------------
+
+
+async def ask(
+    job: Job, prompt: Prompt, method: Method, dropped: int, handoff: str | None = None
+) -> tuple[list[Item], Completed]:
+    """One request for a compaction: the output items of the reply and its end."""
+    memory, thread = job.memory, job.memory.thread
+    identity = Identity(
+        thread_id=thread.id,
+        turn_id=thread.open_turn,
+        window_number=thread.window.number,
+        request_kind="compaction",
+    )
+    request = job.wire.request(prompt, identity)
+    told = None if method == "local" else method
+    record_sent(memory, job.wire, prompt, request, kind="compaction", dropped=dropped, handoff=handoff, method=told)
+    memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
+    output: list[Item] = []
+    ended: Completed | None = None
+    async with aclosing(job.model.sample(request)) as events:
+        async for event in events:  # a summary is not shown while it is written: it may yet be refused
+            if isinstance(event, ItemDone):
+                output.append(event.item)
+            elif isinstance(event, FellBack):
+                memory.feed.publish(Notice(event.text))
+            elif isinstance(event, Completed):
+                ended = event
+    if ended is None:
+        raise CompactionFailed("the stream ended without an answer")
+    return output, ended
+
+
+def failed(memory: Memory, method: Method, dropped: int, outcome: str, usage: Usage | None = None) -> None:
+    memory.record(CompactionAttempted(method=method, outcome=outcome, dropped=dropped, usage=usage))
+
+
+def completed(memory: Memory, method: Method, dropped: int, done: Completed) -> None:
+    memory.record(
+        CompactionAttempted(
+            method=method, outcome="completed", dropped=dropped, usage=done.usage, response_id=done.response_id
+        )
+    )
