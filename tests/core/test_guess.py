@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refold.core.guess import EVERY, SHAPES, WEIGHTS, WHOLE, WINDOW, guess_item, guess_text
+from refold.core.guess import EVERY, SHAPES, WEIGHTS, WHOLE, WINDOW, Guess, guess_item, guess_items, guess_text
 from refold.core.items import Item
 from refold.core.media import IMAGE_BYTES
 from refold.core.tokens import measure, utf8_len
@@ -179,6 +179,20 @@ def test_appending_to_a_long_text_never_lowers_a_guess(length: int, more: int) -
 @given(ANY_TEXT)
 def test_only_an_empty_text_is_nothing(text: str) -> None:
     assert (guess_text(text) == 0) == (not text)
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=40), max_size=30), st.integers(0, 30))
+def test_items_that_are_guessed_at_once_are_as_much_as_one_by_one(texts: list[str], cut: int) -> None:
+    items: list[Item] = [{"type": "message", "role": "user", "content": text} for text in texts]
+    one_by_one = sum((guess_items([item]) for item in items), Guess())
+    assert guess_items(items) == one_by_one == guess_items(items[:cut]) + guess_items(items[cut:])
+
+
+def test_long_and_short_items_are_guessed_at_once_as_one_by_one() -> None:
+    items: list[Item] = [
+        {"type": "message", "role": "user", "content": "word, " * times} for times in (1, 30_000, 2, 400_000, 3, 10_000)
+    ]
+    assert guess_items(items) == sum((guess_items([item]) for item in items), Guess())
 
 
 def test_a_long_text_is_guessed_by_its_windows() -> None:

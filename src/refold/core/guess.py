@@ -7,9 +7,11 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
+
+import msgspec
 
 from refold.core.items import Item, Part
 from refold.core.jsonio import dump, is_list, is_object
@@ -20,6 +22,8 @@ from refold.core.truncate import tokens_for
 WHOLE = 65_536  # bytes of a text that are all looked at; of what follows, one window stands for EVERY of them
 WINDOW = 256
 EVERY = 8
+BETWEEN = b"\xff "  # two texts that are weighed at once: no byte of UTF-8, then what each text begins with
+AT_ONCE = 1 << 20  # bytes that are weighed at once
 
 
 def _shapes() -> bytes:
@@ -33,6 +37,7 @@ def _shapes() -> bytes:
     for shape, characters in alike.items():
         for byte in characters.encode():
             table[byte] = ord(shape)
+    table[BETWEEN[0]] = ord("|")  # in no pattern
     return bytes(table)
 
 
@@ -85,26 +90,57 @@ def guess_text(text: str) -> int:
     return -(-_hundredths(text) // 100)
 
 
+class Guess(msgspec.Struct, frozen=True):
+    """About how much something is, so that guesses of its parts can be added up."""
+
+    hundredths: int = 0  # of a token, of texts
+    known_bytes: int = 0  # of what is no text
+
+    @property
+    def tokens(self) -> int:
+        return -(-self.hundredths // 100) + tokens_for(self.known_bytes)
+
+    def __add__(self, other: Guess) -> Guess:
+        return Guess(self.hundredths + other.hundredths, self.known_bytes + other.known_bytes)
+
+
+def guess_items(items: Iterable[Item]) -> Guess:
+    """About how much items are: the texts that a model will see; images and encrypted content as in `tokens`."""
+    hundredths = known_bytes = waiting = 0
+    texts: list[bytes] = []
+    for item in items:
+        for seen in _seen(item):
+            if not isinstance(seen, str):
+                known_bytes += seen
+            elif seen:
+                raw = seen.encode("utf-8", "surrogatepass")
+                hundredths += _rest(raw)
+                texts.append(raw[:WHOLE])
+                waiting += len(texts[-1])
+        if waiting > AT_ONCE:
+            hundredths += _weigh(BETWEEN + BETWEEN.join(texts))
+            texts, waiting = [], 0
+    return Guess(hundredths + (_weigh(BETWEEN + BETWEEN.join(texts)) if texts else 0), known_bytes)
+
+
 def guess_item(item: Item) -> int:
-    """About the tokens of an item: of the texts that a model will see; images and encrypted content as in `tokens`."""
-    hundredths = known_bytes = 0
-    for seen in _seen(item):
-        if isinstance(seen, str):
-            hundredths += _hundredths(seen)
-        else:
-            known_bytes += seen
-    return -(-hundredths // 100) + tokens_for(known_bytes)
+    """About the tokens of one item."""
+    return guess_items((item,)).tokens
 
 
 def _hundredths(text: str) -> int:
     if not text:
         return 0
     raw = text.encode("utf-8", "surrogatepass")
-    total = _weigh(b" " + raw[:WHOLE])
-    if len(raw) > WHOLE:
-        windows = (raw[start : start + WINDOW] for start in range(WHOLE, len(raw), WINDOW * EVERY))
-        total += EVERY * _weigh(b"".join(windows))
-    return total
+    return _weigh(b" " + raw[:WHOLE]) + _rest(raw)
+
+
+def _rest(raw: bytes) -> int:
+    """What follows a text's first part, by windows."""
+    if len(raw) <= WHOLE:
+        return 0
+    windows = (raw[start : start + WINDOW] for start in range(WHOLE, len(raw), WINDOW * EVERY))
+    return EVERY * _weigh(b"".join(windows))
 
 
 def _weigh(raw: bytes) -> int:

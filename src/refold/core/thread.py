@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold.core.compaction.replacement import rebuild_from_summary
-from refold.core.guess import guess_item, guess_text
+from refold.core.guess import Guess, guess_items, guess_text
 from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
 from refold.core.items import enters_history
 from refold.core.jsonio import without_lone_surrogates
@@ -62,7 +62,7 @@ class Thread:
         self.sent = 0  # requests that went out
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
-        self._guessed: tuple[list[Entry], int, int] | None = None  # a history, how far it is guessed, and at what
+        self._guessed: tuple[list[Entry], int, Guess] | None = None  # a history, how far it is guessed, and at what
 
     @property
     def id(self) -> str:
@@ -75,11 +75,11 @@ class Thread:
     def guessed_tokens(self) -> int:
         """About the tokens of the context, by what its texts look like; costs what is new since the last time."""
         if self._guessed is None or self._guessed[0] is not self.history or self._guessed[1] > len(self.history):
-            self._guessed = (self.history, 0, guess_text(self.base_instructions or ""))
-        _, count, tokens = self._guessed
-        tokens += sum(guess_item(entry.item) for entry in self.history[count:])
-        self._guessed = (self.history, len(self.history), tokens)
-        return tokens
+            self._guessed = (self.history, 0, Guess())
+        _, count, guess = self._guessed
+        guess += guess_items(entry.item for entry in self.history[count:])
+        self._guessed = (self.history, len(self.history), guess)
+        return guess_text(self.base_instructions or "") + guess.tokens
 
     @classmethod
     def replay(cls, lines: Iterable[Line]) -> Thread:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refold.core.compaction.due import Due, context_tokens, due, size_of
-from refold.core.guess import guess_item, guess_text
+from refold.core.guess import guess_item, guess_items, guess_text
 from refold.core.history import entry
 from refold.core.items import Item, message
 from refold.core.profile import Profile
@@ -137,7 +137,7 @@ def test_after_a_compaction_what_came_since_is_added_to_the_estimate() -> None:
 
 def test_without_any_usage_the_context_is_guessed() -> None:
     thread = thread_of(message("user", ["so many words " * 100]), ANSWER)
-    guessed = guess_text(thread.base_instructions or "") + sum(guess_item(e.item) for e in thread.history)
+    guessed = guess_text(thread.base_instructions or "") + guess_items(e.item for e in thread.history).tokens
     assert context_tokens(thread) == guessed == thread.guessed_tokens()
     assert due(thread, Profile(slug="m", auto_compact_token_limit=guessed), "pre_turn")
     assert not due(thread, Profile(slug="m", auto_compact_token_limit=guessed + 1), "pre_turn")
@@ -145,9 +145,10 @@ def test_without_any_usage_the_context_is_guessed() -> None:
 
 def test_what_is_guessed_grows_with_the_history_and_is_right_after_a_compaction() -> None:
     thread = thread_of(message("user", ["so many words " * 100]))
-    first = thread.guessed_tokens()
-    thread.apply(ItemRecorded(ANSWER), 50)
-    assert thread.guessed_tokens() == first + guess_item(ANSWER)
+    assert thread.guessed_tokens() > 200
+    thread.apply(ItemRecorded(message("assistant", ["and as many words " * 50])), 50)
+    all_of_it = guess_items(e.item for e in thread.history).tokens
+    assert thread.guessed_tokens() == guess_text(thread.base_instructions or "") + all_of_it > 350
     thread.apply(Compacted(message="s", history=(ANSWER,)), 51)
     assert thread.guessed_tokens() == guess_text(thread.base_instructions or "") + guess_item(ANSWER)
 

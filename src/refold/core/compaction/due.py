@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from refold.core.guess import guess_item, guess_text
+from refold.core.guess import guess_items, guess_text
 from refold.core.history import Entry
 from refold.core.items import is_model_generated
 from refold.core.profile import Profile
@@ -48,7 +48,7 @@ def size_of(thread: Thread, entries: Iterable[Entry]) -> int:
     """Tokens of the base instructions and these entries in this thread, by the rule or guessed as its context is."""
     if thread.usage_told:
         return estimate((e.sizes for e in entries), thread.base_instructions)
-    return guess_text(thread.base_instructions or "") + sum(guess_item(e.item) for e in entries)
+    return guess_text(thread.base_instructions or "") + guess_items(e.item for e in entries).tokens
 
 
 def due(
