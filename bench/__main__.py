@@ -15,7 +15,7 @@ import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import chat, core, crowd, estimate, turns
+from bench import chat, compaction, core, crowd, estimate, turns
 from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
@@ -51,7 +51,8 @@ TURNS = Group(
   and answers that the call is not supported. The bare loop runs commands in `bash -lc`, as the real program does;
   refold reads the login files once (docs/decisions/0018-login-files-are-read-once.md).
 - *permissions and hooks on*: workspace-write, on-request, somebody to ask, a hook around each call. What the walls
-  themselves cost (namespaces, mounts) is the kernel's; without them the row above holds.
+  themselves cost (namespaces, mounts) is the kernel's.
+- Where a budget says *or*, docs/decisions/0019-time-budgets-are-compared-in-one-run.md says why.
 - *request to request at 10,000 items*: the same in a session with a 5 MB history.
 - *resume of 20,000 items*: refold and the real program read the same log; the others read one JSON list.
 """,
@@ -93,7 +94,18 @@ CHAT = Group(
 meanwhile waits for it.
 """,
 )
-GROUPS = (TURNS, CORE, ESTIMATES, CROWD, CHAT)
+COMPACTION = Group(
+    "Compaction",
+    compaction.TABLE,
+    {"compaction": compaction.rows},
+    """\
+A session of 10,000 items (5 MB), compacted by hand. The time is refold's own: its records on disk, the rules observed
+anew, the request made; not what the model takes. The outline beside a provider's own item is made while the provider
+works. Providers read tools, instructions and input, in this order: what a request shares with the one before it from
+its beginning on is what their prompt cache can reuse.
+""",
+)
+GROUPS = (TURNS, COMPACTION, CORE, ESTIMATES, CROWD, CHAT)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance

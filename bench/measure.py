@@ -22,18 +22,23 @@ OURS, BARE = PEERS[0].name, PEERS[1].name
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What design.md §9 asks of a figure: at most so much, and at most so many times the bare loop's."""
+    """What design.md §9 asks of a figure: at most so much, and at most so many times the bare loop's. `or_times`: where
+    the machine's own part is larger, so many times a peer's will do instead (docs/decisions/0019)."""
 
     most: float | None = None
     times_bare: float | None = None
+    or_times: tuple[str, float] | None = None
 
     def told(self, unit: str) -> str:
         limits = [f"≤ {self.most:g} {unit}"] if self.most is not None else []
         limits += [f"≤ {self.times_bare:g} × bare"] if self.times_bare is not None else []
-        return ", ".join(limits)
+        instead = [f"or {self.or_times[1]:g} × {self.or_times[0]}"] if self.or_times is not None else []
+        return " ".join([", ".join(limits), *instead])
 
     def held(self, figures: dict[str, float]) -> bool:
         ours = figures[OURS]
+        if self.or_times is not None and ours <= self.or_times[1] * figures.get(self.or_times[0], 0.0):
+            return True
         within = self.most is None or ours <= self.most
         return within and (self.times_bare is None or ours <= self.times_bare * figures[BARE])
 

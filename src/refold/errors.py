@@ -87,8 +87,12 @@ class CompactionFailed(RefoldError):
     """No method gave a usable replacement; the thread is untouched."""
 
 
-class CompactionMadeNoRoom(RefoldError):
-    """A compaction succeeded but the context is still at or above the limit (all numbers are tokens)."""
+class CompactionBlocked(CompactionFailed):
+    """A hook said no; the thread is untouched."""
+
+
+class CompactionMadeNoRoom(CompactionFailed):
+    """A compaction succeeded, but the context is still at the limit, and the provider takes no more (tokens)."""
 
     def __init__(self, before: int, after: int, limit: int) -> None:
         super().__init__(f"compaction made no room: {before:,} tokens before, {after:,} after, the limit is {limit:,}")

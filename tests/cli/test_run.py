@@ -177,7 +177,14 @@ def test_events_of_a_compaction_in_mid_turn_are_the_recorded_ones(machine):
         first = machine.refold("run", "--json", "user message 1")
         ended = machine.refold("resume", "--json", "--allow-exec", first.thread_id, "user message 2")
     assert (ended.status, ended.err) == (0, "")
-    assert the_same(named(ended.events), EVENTS["e_midturn/run1"])
+    # Ours says first, once, that 1,000 tokens are less than what every request holds.
+    warned = [event for event in ended.events if "every request holds" in str(event)]
+    assert [event["item"]["id"] for event in warned] == ["item_0"]
+    told = [event for event in ended.events if event not in warned]
+    for event in told:
+        if "item" in event:
+            event["item"]["id"] = f"item_{int(event['item']['id'].removeprefix('item_')) - 1}"
+    assert the_same(named(told), EVENTS["e_midturn/run1"])
     assert ended.thread_id == first.thread_id
     started, completed = (event for event in ended.events if event["type"].startswith("refold."))
     assert started["type"] == "refold.compaction.started" and started["phase"] == "mid_turn"

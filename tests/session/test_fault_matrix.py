@@ -26,6 +26,7 @@ from refold.core.truncate import Budget
 from refold.core.wire import Identity, Wire
 from refold.errors import (
     BadModelStream,
+    CompactionMadeNoRoom,
     ContextWindowExceeded,
     ModelRefused,
     ModelUnavailable,
@@ -429,10 +430,12 @@ def test_an_overflow_that_compaction_does_not_cure_fails_the_turn(
         desk = Desk(tmp_path, place, reply, EVER, way)
         async with desk.session() as session:
             events, error = await desk.hear(session, "go")
-            assert type(error) is ContextWindowExceeded
+            [compacted] = of(CompactionEnded, events)
+            assert compacted.installed
+            # What made room and is refused all the same is the provider's; what made none is told with its numbers.
+            assert type(error) is (ContextWindowExceeded if compacted.made_room else CompactionMadeNoRoom)
             kinds = [event.kind for event in of(SamplingStarted, events)]
             assert kinds == [*place.before, "turn", "compaction", "turn"], "it does not go round for ever"
-            assert [event.installed for event in of(CompactionEnded, events)] == [True]
             assert len(of(PreviewDropped, events)) == 2
             assert not of(Waiting, events)
             [ended] = of(TurnEnded, events)

@@ -33,8 +33,10 @@ from refold.core.records import ItemRecorded, TurnEnded
 from refold.core.usage import Usage
 from refold.model import Model
 from refold.session.events import CompactionEnded, Event, TextPreview
+from refold.session.preview import Preview
 from refold.session.session import Turn
 from refold.session.sync import SyncSession
+from refold.session.undo import Undone
 from refold.tools import FunctionTool, Tool, ToolContext, ToolResult
 
 assert_type(refold.__version__, str)
@@ -120,6 +122,8 @@ async def talk(folder: Path) -> TurnResult:
         assert_type(session.steer("only billing/"), str)
         assert_type(session.interrupt(), bool)
         assert_type(await session.compact(), CompactionEnded)
+        assert_type(await session.compact(preview=True), Preview)
+        assert_type(await session.undo(), Undone)
         session.hooks.append(Watching())
         result = await session.send("And now?", images=[folder / "p.png"], output_schema={"type": "object"})
         assert_type(result, TurnResult)

@@ -29,7 +29,7 @@ from refold.cli.terminal import asked, is_terminal
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError, SessionBusy
 from refold.session.beginning import model_name
-from refold.session.events import Notice
+from refold.session.events import CompactionEnded, Notice
 from refold.session.feed import drain
 from refold.session.home import model_named
 from refold.session.permits import Approve, Question, Verdict
@@ -165,12 +165,14 @@ def fork(
 @click.option("--in-place", is_flag=True, help="Compact the very file, even outside refold's home.")
 @click.option("--focus", metavar="TEXT", help="What the summary should keep in particular.")
 @click.option("--outline", is_flag=True, help="Ask no model: facts that the log holds take the history's place.")
+@click.option("--dry-run", is_flag=True, help="Show what would come of it, and change nothing.")
 @run_options
 def compact(
     reference: str,
     in_place: bool,
     focus: str | None,
     outline: bool,
+    dry_run: bool,
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
@@ -180,19 +182,25 @@ def compact(
     """Compact a session now: a summary takes the place of what the model is sent; the file keeps everything."""
     home, config = settings_from(settings)
     tools, _, _ = command_tools(config, allow_exec)
-    session = Session.resume(
-        reference,
-        model=model_named(model_name(model, config), config, with_key=False) if outline else model,
-        tools=tools,
-        cwd=folder(cwd),
-        config=config,
-        home=home.path,
-        in_place=in_place,
-    )
-    return asyncio.run(_compaction(session, _view(session, as_json, StatusLine()), focus, outline))
+    answering = model_named(model_name(model, config), config, with_key=False) if outline else model
+    if dry_run and not (found := home.catalogue().find(reference))[1]:  # somebody else's file is only read
+        from refold.session.preview import aside
+
+        session = aside(found[0], model=answering, tools=tools, cwd=folder(cwd), config=config, home=home)
+    else:
+        session = Session.resume(
+            reference,
+            model=answering,
+            tools=tools,
+            cwd=folder(cwd),
+            config=config,
+            home=home.path,
+            in_place=in_place,
+        )
+    return asyncio.run(_compaction(session, _view(session, as_json, StatusLine()), focus, outline, dry_run))
 
 
-async def _compaction(session: Session, view: View, focus: str | None, outline: bool) -> int:
+async def _compaction(session: Session, view: View, focus: str | None, outline: bool, dry_run: bool) -> int:
     feed = session.memory.feed
     listener = feed.listen()
 
@@ -208,12 +216,20 @@ async def _compaction(session: Session, view: View, focus: str | None, outline: 
                 group.create_task(show())
                 with Interrupts(session), view.watching():
                     try:
-                        ended = await session.compact(focus, outline=outline)
+                        if dry_run:
+                            done = await session.compact(focus, outline=outline, preview=True)
+                        else:
+                            done = await session.compact(focus, outline=outline)
                     finally:
                         feed.end(listener)
         except ExceptionGroup as group:  # a task group wraps even the error that its own body raised
             raise group.exceptions[0] from None
-        return 0 if ended.installed else 1
+        if isinstance(done, CompactionEnded):
+            return 0 if done.installed else 1
+        from refold.cli.preview import show_preview
+
+        show_preview(session, done, as_json=isinstance(view, JsonView))
+        return 0
 
 
 # --- talking -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ COMMANDS = {
     "resume": ("refold.cli.act", "Go on with a session."),
     "fork": ("refold.cli.act", "Begin a new session with another one's active history."),
     "compact": ("refold.cli.act", "Compact a session now."),
+    "undo": ("refold.cli.undo", "Undo a session's newest compaction, or its last turns."),
     "sessions": ("refold.cli.look", "List the sessions, newest first."),
     "show": ("refold.cli.look", "Show what happened in a session, record by record."),
     "context": ("refold.cli.look", "Show what the next request holds, item by item, and how full the window is."),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
 from refold.core.hook_settings import HookSettings, parse_hooks
 from refold.core.jsonio import is_object
-from refold.core.limits import Compaction, Limits, Price
+from refold.core.limits import Compaction, Features, Limits, Price, TokenBudget
 from refold.core.mcp import McpServer, check_server
 from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, SandboxMode, WorkspaceWrite
 from refold.core.profile import Profile, Provider
@@ -18,6 +18,7 @@ from refold.core.truncate import policy_with_limit
 from refold.errors import ConfigError
 
 PROJECT_DOC_MAX_BYTES = 32 * 1024
+BUDGET_TEXT_BYTES = 2_000  # of each text of a token budget, as in the real program
 
 MAY_BE_ZERO = frozenset(
     {"project_doc_max_bytes", "model_post_turn_compact_threshold_percent"}
@@ -34,6 +35,9 @@ FOREIGN_KEYS = frozenset(
 ALIKE = 0.8  # how near a misspelling is, by difflib: `modle` is, and no other key of the real program
 
 
+Share: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Settings; None means not set. Limits are in tokens unless the name says bytes."""
 
@@ -46,6 +50,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     model_auto_compact_token_limit_scope: Scope = "total"
     model_post_turn_compact_threshold_percent: int = 0  # of the usable window, after an answer; 0 = not then
     compaction: Compaction = Compaction()
+    compact_ahead: Share | None = None  # of the limit, from where on it is done beside the turn; None = not
+    features: Features = Features()
     model_reasoning_effort: str | None = None
     model_reasoning_summary: str | None = None
     model_verbosity: str | None = None
@@ -111,8 +117,10 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
     raw_providers = known.pop("model_providers", {})
     servers = _servers(known.pop("mcp_servers", {}), where)
     hooks = parse_hooks(known.pop("hooks", {}), where)
+    features = _features(known.pop("features", {}), where)
     values = {key: _checked(key, value, where) for key, value in known.items()}
-    return Config(**values, model_providers=_providers(raw_providers, where), mcp_servers=servers, hooks=hooks)
+    providers = _providers(raw_providers, where)
+    return Config(**values, model_providers=providers, mcp_servers=servers, hooks=hooks, features=features)
 
 
 _FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(Config)}
@@ -147,6 +155,28 @@ def _checked(key: str, value: Any, where: str) -> Any:
     if isinstance(found, int) and not isinstance(found, bool) and found < least:
         raise ConfigError(key, f"must be {'at least' if least == 0 else 'above'} 0, not {found} ({where})")
     return found
+
+
+def _features(value: Any, where: str) -> Features:
+    """Of the real program's features only the token budget is ours; the others are no settings of refold."""
+    key = "features.token_budget"
+    table = _known_keys("features", value, ("token_budget",), where).get("token_budget", {})
+    known = _known_keys(
+        key, {"enabled": table} if isinstance(table, bool) else table, TokenBudget.__struct_fields__, where
+    )
+    try:
+        budget = msgspec.convert(known, TokenBudget)
+    except msgspec.ValidationError as error:
+        raise ConfigError(key, f"{_plain(error)} ({where})") from None
+    for name, given in known.items():
+        if isinstance(given, str) and len(given.encode("utf-8", "replace")) > BUDGET_TEXT_BYTES:
+            raise ConfigError(f"{key}.{name}", f"must be at most {BUDGET_TEXT_BYTES:,} bytes ({where})")
+        if name.endswith("_tokens") and isinstance(given, int) and given < 1:
+            raise ConfigError(f"{key}.{name}", f"must be above 0, not {given} ({where})")
+    if budget.auto_compact_fallback_prompt and budget.auto_compact_fallback_buffer_tokens is None:
+        missing = f"{key}.auto_compact_fallback_buffer_tokens"
+        raise ConfigError(missing, f"must be set with auto_compact_fallback_prompt: the room for its answer ({where})")
+    return Features(token_budget=budget)
 
 
 def _providers(value: Any, where: str) -> dict[str, Provider]:

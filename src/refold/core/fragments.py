@@ -31,6 +31,10 @@ KIND_PERMISSIONS = "permissions.instructions"
 KIND_AGENTS_MD = "agents_md.instructions"
 KIND_ENVIRONMENT = "environments.environment_context"
 KIND_TURN_ABORTED = "generic.turn_aborted"
+KIND_CONTEXT_WINDOW = "context_window.context_window"
+KIND_WINDOW_GUIDANCE = "context_window_guidance.context_window_guidance"
+KIND_BUDGET_REMINDER = "token_budget.reminder"
+KIND_BUDGET_FALLBACK = "token_budget.fallback_prompt"
 
 USER_CONTEXT_STARTS = tuple(
     start.lower()
@@ -112,6 +116,13 @@ def stored_message(role: Role, parts: Sequence[tuple[str, str | Part]], *, id: s
         "content": [{"type": "input_text", "text": part} if isinstance(part, str) else part for _, part in parts],
         PASSTHROUGH: {**about, "content_item_kinds": [kind for kind, _ in parts]},
     }
+
+
+def stored_kinds(item: Item) -> list[Any]:
+    """The kinds under which a stored item names its parts; none where it does not say."""
+    about = item.get(PASSTHROUGH)
+    kinds = about.get("content_item_kinds") if is_object(about) else None
+    return kinds if is_list(kinds) else []
 
 
 def turn_of(item: Item) -> str | None:

@@ -9,12 +9,13 @@ import msgspec
 from refold.core.jsonio import JSON, is_object, load
 from refold.core.truncate import Budget, cut_middle
 
-HookEvent: TypeAlias = Literal["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop"]
+HookEvent: TypeAlias = Literal["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop", "PreCompact", "PostCompact"]
 
 REFUSED = 2  # the exit code that says no; its reason is on stderr
 NOT_STARTED = (126, 127)  # a shell's exit codes for what may not be run, or is not there
 REASON = Budget("bytes", 8_192)  # a reason, not a report
 NO_REASON = "it gave no reason"
+_TEXTS: dict[str, str] = {"PreCompact": "additionalContext", "PostCompact": "updatedSummary"}  # where the text stands
 
 
 class HookEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,12 +31,14 @@ class HookEnded(msgspec.Struct, frozen=True, kw_only=True):
 class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What it says.
 
-    `refused`: why not, in its words. `updated`: the arguments to run the call with. `trouble`: what a person should
-    know. `decided` false: it could not look, so that what it guards must not go on.
+    `refused`: why not, in its words. `updated`: the arguments to run the call with. `text`: what a summary should keep,
+    or the summary to take. `trouble`: what a person should know. `decided` false: it could not look, so that what it
+    guards must not go on.
     """
 
     refused: str | None = None
     updated: JSON | None = None
+    text: str = ""
     trouble: str = ""
     decided: bool = True
 
@@ -69,7 +72,12 @@ def _said(out: str, event: HookEvent) -> HookAnswer:
     if value.get("decision") == "block":
         return HookAnswer(refused=_reason(value.get("reason")) or NO_REASON)
     specific = value.get("hookSpecificOutput")
-    return _decided(specific) if event == "PreToolUse" and is_object(specific) else HookAnswer()
+    if not is_object(specific):
+        return HookAnswer()
+    if event in _TEXTS:
+        text = specific.get(_TEXTS[event])
+        return HookAnswer(text=text.strip() if isinstance(text, str) else "")
+    return _decided(specific) if event == "PreToolUse" else HookAnswer()
 
 
 def _decided(specific: JSON) -> HookAnswer:

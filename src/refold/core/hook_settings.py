@@ -17,21 +17,22 @@ ALIKE = 0.7  # how near a misspelt name is, by difflib, whatever its case
 
 # What files of other programs have beside our events and keys; left out, nothing else is run than what they say.
 FOREIGN_EVENTS = frozenset(
-    "Notification PermissionRequest PostCompact PreCompact SessionEnd SessionStart SubagentStart SubagentStop".split()  # noqa: SIM905
+    "Notification PermissionRequest SessionEnd SessionStart SubagentStart SubagentStop".split()  # noqa: SIM905
 ) | {"state"}
 FOREIGN_KEYS = frozenset({"async", "description", "statusMessage", "visibilityHint"})
 
 
 class HookCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: shell text; `matcher` a regular expression for a tool's whole name; `timeout` in seconds."""
+    """One command: shell text; `timeout` in seconds; `matcher` a regular expression for a tool's whole name, or for
+    `manual` or `auto` around a compaction."""
 
     command: str
     matcher: str | None = None
     timeout: Annotated[float, msgspec.Meta(gt=0)] = DEFAULT_SECONDS
 
-    def concerns(self, tool: str) -> bool:
-        """Whether it is run for calls of this tool."""
-        return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher or "", tool) is not None
+    def concerns(self, what: str) -> bool:
+        """Whether it is run for calls of this tool, or for what set off a compaction."""
+        return self.matcher in EVERY_TOOL or re.fullmatch(self.matcher or "", what) is not None
 
 
 class HookSettings(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -41,6 +42,8 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     post_tool_use: tuple[HookCommand, ...] = ()
     user_prompt_submit: tuple[HookCommand, ...] = ()
     stop: tuple[HookCommand, ...] = ()
+    pre_compact: tuple[HookCommand, ...] = ()
+    post_compact: tuple[HookCommand, ...] = ()
 
     def __bool__(self) -> bool:
         return self != HookSettings()

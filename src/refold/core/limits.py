@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from refold.core.records import Rendering
 from refold.core.usage import Usage
 from refold.errors import BudgetExhausted
 
@@ -15,10 +16,41 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
     `fallback`: where the provider does not compact, or cannot, it is asked for a summary once. `outline`: where no
     summary can be had of what fits, the facts that the log holds take its place, without a model.
+
+    `model`, `provider`, `effort`: who is asked for a summary; None = as the session. `keep_tools`: the request for a
+    summary names the session's tools, so that it begins as the samplings do. `rendering`: how it tells the history.
     """
 
     fallback: bool = True
     outline: bool = False
+    model: str | None = None
+    provider: str | None = None
+    effort: str | None = None
+    keep_tools: bool = False
+    rendering: Rendering = "structured"
+
+
+class TokenBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """`[features.token_budget]`: a full window ends without a request (docs/token-budget.md). Texts are at most
+    2,000 bytes; an empty one is none."""
+
+    enabled: bool = False
+    reminder_threshold_tokens: int | None = None  # so many left: the model is told, once in a window
+    reminder_message_template: str | None = None  # {n_remaining} is how many
+    guidance_message: str | None = None
+    auto_compact_fallback_prompt: str | None = None  # said at the limit; the window then ends at limit + buffer
+    auto_compact_fallback_buffer_tokens: int | None = None
+
+    @property
+    def buffer(self) -> int:
+        """Tokens above the limit that a window may hold: none without the prompt that says so."""
+        return (self.auto_compact_fallback_buffer_tokens or 0) if self.auto_compact_fallback_prompt else 0
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """`[features]`: of the real program's, those that refold has."""
+
+    token_budget: TokenBudget = TokenBudget()
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     repair_call_arguments: bool = False  # True: arguments that are no JSON object are sent as {}
     extra_body: dict[str, Any] = {}  # more keys of every request's body; they win over refold's own
     leave_out: tuple[str, ...] = ()  # keys of the body that this provider does not take
-    compaction: Literal["auto", "local", "remote"] = "auto"  # auto: OpenAI and Azure compact themselves
+    compaction: Literal["auto", "local", "remote", "endpoint"] = "auto"  # auto: OpenAI and Azure compact themselves
 
     @property
     def is_openai(self) -> bool:
@@ -103,9 +103,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compacts(self) -> bool:
-        """Whether this provider is asked to compact (a `compaction_trigger`), not for a summary (spec §4.4)."""
+        """Whether this provider is asked to compact (a `compaction_trigger`, or at its endpoint), not for a summary
+        (spec §4.4, §6.2)."""
         if self.compaction != "auto":
-            return self.compaction == "remote"
+            return self.compaction in ("remote", "endpoint")
         address = self.base_url.lower()
         return self.is_openai or self.name.lower() == "azure" or any(mark in address for mark in AZURE_MARKS)
 

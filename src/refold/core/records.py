@@ -18,7 +18,8 @@ Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
 Phase: TypeAlias = Literal["pre_turn", "mid_turn", "post_turn", "standalone_turn"]
 Scope: TypeAlias = Literal["total", "body_after_prefix"]
 Reason: TypeAlias = Literal["context_limit", "model_downshift", "comp_hash_changed", "user_requested"]
-Method: TypeAlias = Literal["local", "remote", "outline"]
+Rendering: TypeAlias = Literal["structured", "flattened"]  # a history as its items, or as one text
+Method: TypeAlias = Literal["local", "remote", "endpoint", "outline", "rollover"]
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -105,9 +106,9 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     world: JSON | None = None
     settings: JSON | None = None
     steers: dict[str, str] | None = None  # messages that wait; None = this line does not say
-    facts: JSON = {}  # method, trigger, reason, phase, tokens before and after
+    facts: JSON = {}  # method, reason, phase, tokens before and after; of an encrypted item its maker and its shadow
     response_id: str | None = None
-    payload: JSON = {}  # a foreign checkpoint's other keys, kept
+    payload: JSON = {}  # keys that only the real program reads, and a foreign checkpoint's others, kept
 
 
 class RolledBack(msgspec.Struct, frozen=True):
@@ -153,6 +154,9 @@ class RequestSent(msgspec.Struct, frozen=True, kw_only=True):
     handoff: str | None = None  # another handoff text than the protocol's
     output_schema: str | None = None
     method: Method | None = None  # of a request for a compaction; None = local
+    without_media: bool = False  # of a request for a summary: a short text stands for each image and sound
+    budget: int = 0  # of a request for a summary, tokens of its transcript; 0 = the items as they are
+    entries: int = 0  # of a compaction beside a turn: how many of the history's it reads; 0 = all
 
 
 class EventKept(msgspec.Struct, frozen=True):

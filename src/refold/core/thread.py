@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold.core.compaction.replacement import rebuild_from_summary
+from refold.core.compaction.shadow import Shadow, seal_of, sealed, shadows_of
 from refold.core.guess import Guess, guess_items, guess_text
 from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
 from refold.core.items import enters_history
@@ -38,6 +39,8 @@ from refold.core.tokens import estimate
 from refold.core.usage import Usage
 from refold.core.world import merge_patch
 
+NO_COMPACTION = ("fork", "undo", "rollback", "shadow")  # methods of checkpoints that make nothing shorter
+
 
 class Thread:
     """A session's memory. Mutable, because it grows by one entry thousands of times; see Rule 1."""
@@ -49,9 +52,14 @@ class Thread:
         self.window = Window()
         self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
         self.counted: int | None = None  # entries that an estimate in `last_usage` covers; None = a provider's count
+        self.told_at = 0  # entries that stood there when `last_usage` was told
         self.usage_told = False  # whether a response ever told usage; a provider that never does is guessed at
         self.window_prefix: int | None = None  # total tokens of the window's first response
         self.total_usage = Usage()  # everything that this session has used
+        self.used_before_turn = Usage()  # what it had used when the newest turn began
+        self.attempted: CompactionAttempted | None = None  # the newest attempt that went well
+        self.shadows: dict[str, Shadow] = {}  # what can be read beside encrypted items, by their content
+        self._holds_seal = False  # so that a history without any need not be looked through
         self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
         self.settings: JSON | None = None  # the newest turn context
         self.open_turn: str | None = None
@@ -62,6 +70,8 @@ class Thread:
         self.sent = 0  # requests that went out
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
+        self.checkpoint: int | None = None  # where the newest one stands; what an undo undoes
+        self.restored: int | None = None  # entries that an undo put back, if the newest checkpoint is one
         self._guessed: tuple[list[Entry], int, Guess] | None = None  # a history, how far it is guessed, and at what
 
     @property
@@ -71,6 +81,16 @@ class Thread:
     @property
     def base_instructions(self) -> str | None:
         return self.meta.base_instructions if self.meta else None
+
+    @property
+    def sealed(self) -> list[Entry]:
+        """The entries that stand for a history that only their provider can read."""
+        return sealed(self.history) if self._holds_seal else []
+
+    @property
+    def is_as_restored(self) -> bool:
+        """Whether an undo put this history here and nothing came since: compacting it again would undo the undo."""
+        return self.restored is not None and len(self.history) <= self.restored
 
     def guessed_tokens(self) -> int:
         """About the tokens of the context, by what its texts look like; costs what is new since the last time."""
@@ -103,8 +123,9 @@ class Thread:
                     self.steers.pop(str(item.get("id")), None)
                 if enters_history(item):
                     self.history.append(entry(item, f"{self.id}:{ordinal}", self.open_turn))
+                    self._holds_seal = self._holds_seal or seal_of(item) is not None
             case UsageCounted(last=last, total=total):
-                self.last_usage, self.total_usage = last, total
+                self.last_usage, self.total_usage, self.told_at = last, total, len(self.history)
                 is_estimate = not last.input_tokens and not last.output_tokens
                 self.counted = len(self.history) if is_estimate else None
                 self.usage_told = self.usage_told or not is_estimate
@@ -114,6 +135,7 @@ class Thread:
                 self.open_turn = turn_id
                 self.usable_window = usable if isinstance(usable, int) else None
                 self.turns += 1
+                self.used_before_turn = self.total_usage
             case TurnEnded():
                 self.open_turn = None
             case SettingsApplied(settings=settings):
@@ -122,8 +144,9 @@ class Thread:
                 self.world = state if full else merge_patch(self.world, state)  # a patch without a base is ignored
             case Compacted():
                 self._install(record, ordinal)
-            case CompactionAttempted(usage=usage):
+            case CompactionAttempted(usage=usage, outcome=outcome):
                 self.total_usage = self.total_usage + (usage or Usage())
+                self.attempted = record if outcome == "completed" else self.attempted
             case SteerQueued(item_id=item_id, text=text):
                 self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
             case Known(hash=digest):
@@ -154,11 +177,15 @@ class Thread:
         self.window_prefix = None
         self.world = record.world
         self.settings = record.settings or self.settings
+        self.shadows.update(shadows_of(record))
+        self._holds_seal = bool(sealed(self.history))
         self._estimate()
         if record.steers is not None:
             self.steers.clear()
             self.steers.update(record.steers)
-        if record.facts.get("method") != "fork":
+        self.checkpoint = ordinal
+        self.restored = len(self.history) if record.facts.get("waits") is True else None
+        if record.facts.get("method") not in NO_COMPACTION:
             self.compactions += 1
 
     def _estimate(self) -> None:
@@ -210,4 +237,6 @@ def _state(thread: Thread) -> dict[str, Any]:
         "turn": (thread.open_turn, thread.usable_window, thread.turns, thread.compactions),
         "steers": thread.steers,
         "sent": (thread.sent, thread.known),
+        "beside": (thread.shadows, thread.used_before_turn, thread.attempted),
+        "undo": (thread.checkpoint, thread.restored),
     }

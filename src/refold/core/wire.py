@@ -22,6 +22,8 @@ from refold.core.prompt import Prompt
 BASE_NAMESPACE = uuid.NAMESPACE_OID  # of the base instructions' id: constant for a thread
 LITE_HEADER = "x-openai-internal-codex-responses-lite"
 BLOCK_BYTES = 16 * 1024  # encoded items are joined to blocks of about this size
+# Keys of a sampling request that `/responses/compact` refuses (case S07), whatever the settings say.
+NOT_AT_ENDPOINT = frozenset({"stream", "store", "include", "tool_choice", "client_metadata", "previous_response_id"})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     head: bytes  # ends with `"input":[`
     parts: tuple[bytes, ...]
-    tail: bytes  # its last key is `client_metadata`
+    tail: bytes  # its last key is `client_metadata`, save in a request for `/responses/compact`
     items: int
     sha256: str = ""
     headers: dict[str, str] = {}
@@ -163,18 +165,33 @@ class Wire:
         head += b',"stream":true,"input":['
         metadata = client_metadata(identity)
         tail = b"]," + dump(self._settings(prompt, metadata))[1:]
+        return self._joined(head, base, tail, prompt, identity, _headers(metadata))
+
+    def compact_request(self, prompt: Prompt, identity: Identity) -> Request:
+        """The request for `/responses/compact`, which is answered with a document: no key of a stream (spec §6.2)."""
+        metadata, lite = client_metadata(identity), self.profile.lite
+        told = {key: value for key, value in self._settings(prompt, metadata).items() if key not in NOT_AT_ENDPOINT}
+        told = {key: value for key, value in told.items() if value or key not in ("tools", "reasoning")}
+        base = self._base(prompt, identity) if lite else []
+        instructions = {} if lite or not prompt.base_instructions else {"instructions": prompt.base_instructions}
+        head = b'{"model":' + dump(self.profile.slug) + b',"input":['
+        rest = {**instructions, **told}
+        tail = b"]" + (b"," if rest else b"") + dump(rest)[1:]
+        headers = {name: value for name, value in _headers(metadata).items() if name != "x-client-request-id"}
+        return self._joined(head, base, tail, prompt, identity, headers)
+
+    def _joined(
+        self, head: bytes, base: list[bytes], tail: bytes, prompt: Prompt, identity: Identity, headers: dict[str, str]
+    ) -> Request:
         self._encode(prompt.entries)
-        parts = (*base, *self._blocks, *self._loose)
-        items = len(base) + len(prompt.entries)
-        headers = _headers(metadata) | ({LITE_HEADER: "true"} if self.profile.lite else {})
         digest = self._digest.of(head + b",".join(base), self._blocks, self._loose, tail)
         return Request(
             head=head,
-            parts=parts,
+            parts=(*base, *self._blocks, *self._loose),
             tail=tail,
-            items=items,
+            items=len(base) + len(prompt.entries),
             sha256=digest,
-            headers=headers,
+            headers=headers | ({LITE_HEADER: "true"} if self.profile.lite else {}),
             identity=identity,
             entries=prompt.entries,
             encoded=self._bytes,

@@ -15,8 +15,10 @@ import msgspec
 from refold.core.fragments import (
     AGENTS_MD_HEAD,
     KIND_AGENTS_MD,
+    KIND_CONTEXT_WINDOW,
     KIND_ENVIRONMENT,
     KIND_PERMISSIONS,
+    KIND_WINDOW_GUIDANCE,
     NO_LONGER_APPLY,
     REPLACES,
     stored_message,
@@ -24,15 +26,22 @@ from refold.core.fragments import (
 )
 from refold.core.items import Item, Role
 from refold.core.jsonio import JSON, is_object
+from refold.core.records import Window
 from refold.core.templates import template
 
 
 class Fragment(msgspec.Struct, frozen=True):
-    """One rendered message part of injected context."""
+    """One rendered message part of injected context; with `tags` before and after it a message of its own."""
 
     role: Role
     kind: str
     text: str
+    tags: tuple[str, str] | None = None  # parts of their own
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        texts = (self.text,) if self.tags is None else (self.tags[0], self.text, self.tags[1])
+        return [(self.kind, text) for text in texts]
 
 
 class World(msgspec.Struct, frozen=True):
@@ -80,6 +89,22 @@ def make_world(*, permissions: str, environment: JSON, agents_md: JSON) -> World
     return World(state, {"permissions": permissions})
 
 
+def in_window(world: World, window: Window, guidance: str) -> World:
+    """The world with what a token budget tells of it: which window this is, and how to go about it ("" = nothing)."""
+    ids = {"first_id": window.first_id, "id": window.id, "previous_id": window.previous_id}
+    told = {"number": window.number, **{key: value for key, value in ids.items() if value}}
+    return World({**world.state, GUIDANCE: guidance, OWN: {"window": told}}, world.texts)
+
+
+def window_told(state: JSON | None) -> Window | None:
+    """The window that a snapshot tells of."""
+    own = (state or {}).get(OWN)
+    told = own.get("window") if is_object(own) else None
+    if not is_object(told) or not isinstance(told.get("number"), int):
+        return None
+    return Window(told["number"], told.get("id"), told.get("first_id"), told.get("previous_id"))
+
+
 def fragment_hash(role: str, text: str) -> str:
     """The real program's hash of a fragment (spec §7.3), so that it sees whether ours changed."""
     digest = hashlib.sha1(b"codex-world-state-fragment-v1\0", usedforsecurity=False)
@@ -124,6 +149,27 @@ def _render_environment(world: World, before: Any) -> Fragment | None:
     return Fragment("user", KIND_ENVIRONMENT, tagged("environment_context", "\n" + "\n".join(lines) + "\n"))
 
 
+GUIDANCE = "context_window_guidance"  # the real program's name for it
+OWN = "refold"  # sections that only refold has
+
+
+def _render_guidance(world: World, baseline: JSON | None) -> list[Fragment]:
+    now = world.state.get(GUIDANCE)
+    if not now or now == (baseline or {}).get(GUIDANCE):
+        return []
+    return [Fragment("developer", KIND_WINDOW_GUIDANCE, tagged(GUIDANCE, f"\n{now}\n"))]
+
+
+def _render_window(world: World, baseline: JSON | None) -> list[Fragment]:
+    window = window_told(world.state)
+    if window is None or window == window_told(baseline):
+        return []
+    named = (("First", window.first_id), ("Current", window.id), ("Previous", window.previous_id))
+    lines = ["Agent name: /root", *(f"{which} context window id: {one}" for which, one in named if one)]
+    text = "\n" + "\n".join(lines) + "\n"
+    return [Fragment("developer", KIND_CONTEXT_WINDOW, text, ("<context_window>", "</context_window>"))]
+
+
 # Developer sections stand in one message, user sections in the next; inside each, this order.
 SECTIONS: dict[str, Callable[[World, Any], Fragment | None]] = {
     "permissions": _render_permissions,
@@ -141,7 +187,11 @@ def render(world: World, baseline: JSON | None) -> list[Fragment]:
             fragment = render_section(world, before)
             if fragment is not None:
                 fragments.append(fragment)
-    return fragments
+    first, between = _render_guidance(world, baseline), _render_window(world, baseline)
+    if not first and not between:
+        return fragments
+    developer = [fragment for fragment in fragments if fragment.role == "developer"]
+    return [*first, *developer, *between, *(fragment for fragment in fragments if fragment.role != "developer")]
 
 
 def _same(name: str, before: Any, now: Any) -> bool:
@@ -153,11 +203,13 @@ def _same(name: str, before: Any, now: Any) -> bool:
 def messages(fragments: list[Fragment], ids: list[str], turn_id: str | None) -> list[Item]:
     """Fragments as stored messages: neighbours of one role share a message; `ids` are used in order."""
     groups: list[tuple[Role, list[tuple[str, str]]]] = []
+    closed = True
     for fragment in fragments:
-        if groups and groups[-1][0] == fragment.role:
-            groups[-1][1].append((fragment.kind, fragment.text))
+        if groups and groups[-1][0] == fragment.role and not closed and not fragment.tags:
+            groups[-1][1].extend(fragment.parts)
         else:
-            groups.append((fragment.role, [(fragment.kind, fragment.text)]))
+            groups.append((fragment.role, fragment.parts))
+        closed = fragment.tags is not None
     return [
         stored_message(role, parts, id=item_id, turn_id=turn_id)
         for (role, parts), item_id in zip(groups, ids, strict=False)

@@ -1,7 +1,7 @@
 """EDGE, network: models. A Model takes a Request's bytes and gives back what the provider streams.
 
-Public names: Model and HasSecondWay (protocols), the model events, ResponsesModel (HTTP + SSE, or a WebSocket),
-ScriptedModel (no network).
+Public names: Model, HasSecondWay and HasCompactEndpoint (protocols), the model events, EndpointAnswer, ResponsesModel
+(HTTP + SSE, or a WebSocket), ScriptedModel (no network).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentsDelta",
     "Completed",
+    "EndpointAnswer",
     "FellBack",
+    "HasCompactEndpoint",
     "HasSecondWay",
     "ItemDone",
     "ItemStarted",
@@ -129,6 +131,28 @@ class HasSecondWay(Protocol):
         """Take the second way for this thread from now on: its first one's retries are used up.
 
         False: there is none, it is taken already, or it would not help against the error of the last sample.
+        """
+        ...
+
+
+class EndpointAnswer(msgspec.Struct, frozen=True):
+    """What `/responses/compact` gave: the items that may take the history's place, as they came, and what it cost."""
+
+    items: tuple[Item, ...]
+    response_id: str | None = None
+    usage: Usage | None = None
+
+
+@runtime_checkable
+class HasCompactEndpoint(Protocol):
+    """A Model whose provider compacts a history at `/responses/compact` (spec §6.2)."""
+
+    async def compact(self, request: Request) -> EndpointAnswer:
+        """Ask once, with what `Wire.compact_request` made.
+
+        Raises what `Model.sample` raises: ModelRefused with the status where there is no such endpoint (404, 405, 501)
+        or the key is not taken (401, 403), ModelUnavailable that is not retryable when there was no whole answer within
+        four times `stream_idle_timeout_ms`; and CompactionFailed for an answer that is no list of items.
         """
         ...
 

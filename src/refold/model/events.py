@@ -36,6 +36,7 @@ from refold.model import (
     ResponseStarted,
     TextDelta,
 )
+from refold.model.sealed import UNREADABLE, is_unreadable
 from refold.model.waits import asked_wait, written_wait
 
 CLOSED_EARLY = "stream disconnected before completion: stream closed before response.completed"
@@ -248,6 +249,8 @@ def http_error(
 def _status_error(
     status: int, headers: Mapping[str, str], fault: Fault, asked: float | None, provider: Provider, now: float | None
 ) -> ModelError:
+    if is_unreadable(fault.codes, fault.text):
+        return ModelRefused(_status_line(status, provider, fault.text), status=status, code=UNREADABLE)
     known = _overflow(fault) if status not in (401, 403, 404, 429) else None
     known = known or _quota_error(fault, status, asked, now)
     if known is not None:
@@ -276,6 +279,8 @@ def _stream_error(label: str, fault: Fault, status: int | None, now: float | Non
     """The error of a `response.failed` or `error` event. An event has no HTTP status: overload is given 503 and a
     rate limit 429, so that callers see them alike on both ways."""
     text = fault.text
+    if is_unreadable(fault.codes, text):
+        return ModelRefused(text or f"{label}: {fault.code}", status=status, code=UNREADABLE)
     if RATE_LIMIT_CODE in fault.codes:
         wait = written_wait(text)
         return ModelUnavailable(f"rate limit exceeded: {text or label}", retry_after=wait, status=429)
@@ -327,6 +332,11 @@ def _overflow(fault: Fault) -> ContextWindowExceeded | None:
     if not found:
         return None
     return ContextWindowExceeded(fault.text or "the input exceeds the model's context window", limit=limit)
+
+
+def told(body: bytes) -> str:
+    """What the body of an answer says went wrong, on one line; "" when it says nothing."""
+    return _body_fault(body).text
 
 
 def _body_fault(body: bytes) -> Fault:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 from refold.core.profile import Profile, Provider
 from refold.core.wire import Request
 from refold.errors import BadModelStream, ConfigError, ModelError, ModelRefused, ModelUnavailable
-from refold.model import Completed, FellBack, ModelEvent
+from refold.model import Completed, EndpointAnswer, FellBack, ModelEvent
 from refold.model.client import CONNECT_SECONDS, endpoint, new_client
 from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT, decode_event, document_error, http_error
 from refold.model.sse import SseDecoder
@@ -128,6 +128,18 @@ class ResponsesModel:
             async for event in events:
                 yield event
 
+    async def compact(self, request: Request) -> EndpointAnswer:
+        """Have a history compacted at `/responses/compact`, always over HTTP; see `HasCompactEndpoint`."""
+        from refold.model.compact import address, answer_from, in_time, patient, whole_body
+
+        client = self._ready_client()
+        assert self._url is not None
+        headers = {**self._headers_of(request), "accept": "application/json"}
+        async with in_time(self.provider):
+            response = await self._send(request, address(self._url), headers, patient(client.timeout))
+            body = self._hidden(await whole_body(response, self.provider))
+        return answer_from(response.status_code, response.headers, body, self.provider)
+
     def join(self) -> None:
         """One more session uses this model."""
         self._users += 1
@@ -146,20 +158,28 @@ class ResponsesModel:
 
     async def _open(self, request: Request) -> httpx2.Response:
         """Send the request; the response whose events follow, or the error that came instead."""
+        self._ready_client()
+        assert self._url is not None
+        response = await self._send(request, self._url, self._headers_of(request))
+        if 200 <= response.status_code < 300 and not _is_document(response):
+            return response
+        raise await self._refusal(response)
+
+    async def _send(
+        self, request: Request, url: httpx2.URL, headers: dict[str, str], limits: httpx2.Timeout | None = None
+    ) -> httpx2.Response:
+        """Post the request, within other time limits than the client's own where some are given."""
         from httpx2 import RequestError
 
         client = self._ready_client()
         await self._take_leftovers()
-        assert self._url is not None
-        headers = {**self._headers_of(request), "content-length": str(request.size)}
-        message = client.build_request("POST", self._url, headers=_raw(headers), content=_body_chunks(request))
+        headers = {**headers, "content-length": str(request.size)}
+        limits, body = limits or client.timeout, _body_chunks(request)
+        message = client.build_request("POST", url, headers=_raw(headers), content=body, timeout=limits)
         try:
-            response = await client.send(message, stream=True)
+            return await client.send(message, stream=True)
         except RequestError as error:
             raise self._unanswered(error) from error
-        if 200 <= response.status_code < 300 and not _is_document(response):
-            return response
-        raise await self._refusal(response)
 
     async def _socket(self, link: Link, request: Request) -> Socket | None:
         """The WebSocket for this request, open; None when the thread has given that up, or the provider does it now."""
@@ -255,15 +275,17 @@ class ResponsesModel:
 
     async def _refusal(self, response: httpx2.Response) -> ModelError:
         """The error of an answer that is no event stream."""
-        body = await _error_body(response)
-        if self._api_key:
-            body = body.replace(self._api_key.encode(), b"***")
+        body = self._hidden(await _error_body(response))
         status, kind = response.status_code, response.headers.get("content-type", "")
         if 200 <= status < 300:
             text = f"{self.provider.base_url} answered with {kind}, not an event stream; is it the right base URL?"
             return document_error(body) or ModelRefused(text, status=status)
         headers = {name.lower(): value for name, value in response.headers.items()}
         return http_error(status, headers, body, provider=self.provider, now=time.time())
+
+    def _hidden(self, body: bytes) -> bytes:
+        """An answer without the key, should it repeat it."""
+        return body.replace(self._api_key.encode(), b"***") if self._api_key else body
 
     def _unanswered(self, error: httpx2.RequestError) -> ModelError:
         """The error of a request that got no answer at all."""

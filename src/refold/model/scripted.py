@@ -19,7 +19,8 @@ from refold.core.profile import Profile, Provider
 from refold.core.usage import Usage, usage_from_api
 from refold.core.wire import Request
 from refold.errors import BadModelStream, ConfigError, ModelUnavailable
-from refold.model import Completed, ModelEvent
+from refold.model import Completed, EndpointAnswer, ModelEvent
+from refold.model.compact import answer_from, patience_for, unanswered
 from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT, http_error, read_event
 
 DELTAS = 3  # pieces that a text is streamed in
@@ -259,6 +260,21 @@ def usage_to_api(usage: Usage | None) -> dict[str, Any] | None:
     }
 
 
+def document(reply: Reply, serial: int, *, compact: bool) -> tuple[int, bytes]:
+    """Status and JSON body of a reply without a stream: an error, a whole response, or (`compact`) a compacted input.
+
+    A `body` that is written down is said as it is.
+    """
+    if reply.status >= 300:
+        return reply.status, b"" if reply.body is None else msgspec.json.encode(reply.body)
+    if reply.fail is not None or reply.error is not None:
+        return 400, msgspec.json.encode({"error": reply.fail or reply.error})
+    if reply.body is not None:
+        return reply.status, msgspec.json.encode(reply.body)
+    response = wire_events(reply, serial)[-1]["response"]
+    return reply.status, msgspec.json.encode({**response, "object": "response.compaction"} if compact else response)
+
+
 # --- the model -------------------------------------------------------------------------------------------
 
 
@@ -305,6 +321,21 @@ class ScriptedModel:
                 return
         await self._silence(reply.stall)
         raise BadModelStream(CLOSED_EARLY)
+
+    async def compact(self, request: Request) -> EndpointAnswer:
+        """The next reply as `/responses/compact` would say it; see `HasCompactEndpoint`."""
+        body = msgspec.json.decode(request.body())
+        self.requests.append(body)
+        reply = self._script.next(body)
+        patience = patience_for(self.provider)
+        await asyncio.sleep(min(reply.delay, patience))
+        if reply.delay > patience:
+            raise unanswered(self.provider)
+        if reply.cut_after is not None:
+            raise ModelUnavailable(f"{self.provider.base_url} closed the connection unanswered", request_level=True)
+        status, said = document(reply, self._script.used, compact=True)
+        headers = {name.lower(): value for name, value in reply.headers.items()}
+        return answer_from(status, headers, said, self.provider)
 
     def join(self) -> None:
         """Nothing to count: there are no connections."""

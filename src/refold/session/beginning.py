@@ -87,7 +87,7 @@ def inheritance(parent: Thread) -> list[Record]:
             world=parent.world,
             settings=parent.settings,
             steers=dict(parent.steers),
-            facts={"method": "fork"},
+            facts={"method": "fork", **({"waits": True} if parent.is_as_restored else {})},
         )
     ]
     records += [WorldObserved(True, parent.world)] if parent.world is not None else []

@@ -11,12 +11,13 @@ import json
 
 import msgspec
 
+from refold.core.compaction.due import Due
 from refold.core.hook_answer import HookAnswer, HookEvent, answer_of
 from refold.core.hook_settings import HookCommand
 from refold.core.items import Item, Part
 from refold.core.jsonio import JSON, dump, is_object
 from refold.core.records import TurnEnded
-from refold.errors import ToolFailed, TurnRefused
+from refold.errors import CompactionBlocked, ToolFailed, TurnRefused
 from refold.session.events import Notice
 from refold.session.hook_process import run_hook
 from refold.session.hooks import Hook
@@ -75,6 +76,27 @@ class CommandHooks(Hook):
             if answer.refused is not None:
                 self._notice(f"a Stop hook says: {answer.refused}")
 
+    async def before_compaction(self, why: Due) -> str | None:
+        """What the commands want kept, a paragraph each. Raises CompactionBlocked: one says no, or could not look."""
+        kept: list[str] = []
+        for command in self._memory.config.hooks.pre_compact:
+            if command.concerns(_trigger(why)):
+                answer = await self._answer("PreCompact", command, _told_of_compaction(why))
+                _check(answer, "PreCompact")
+                kept += [answer.text] if answer.text else []
+        return "\n\n".join(kept) or None
+
+    async def after_compaction(self, why: Due, summary: str | None) -> str | None:
+        """The summary as the commands leave it, if any changes it. Raises CompactionBlocked."""
+        changed: str | None = None
+        for command in self._memory.config.hooks.post_compact:
+            if command.concerns(_trigger(why)):
+                told = {**_told_of_compaction(why), "summary": summary if changed is None else changed}
+                answer = await self._answer("PostCompact", command, told)
+                _check(answer, "PostCompact")
+                changed = answer.text or changed
+        return changed
+
     async def _answer(self, event: HookEvent, command: HookCommand, told: JSON) -> HookAnswer:
         """Run one command; what went wrong with it is told at once."""
         path, turn_id = self._memory.path, self._memory.thread.open_turn
@@ -94,6 +116,24 @@ class CommandHooks(Hook):
 
     def _notice(self, text: str) -> None:
         self._memory.feed.publish(Notice(text))
+
+
+# --- a compaction, in the words of hooks ---------------------------------------------------------------------------
+
+
+def _trigger(why: Due) -> str:
+    return "manual" if why.reason == "user_requested" else "auto"
+
+
+def _told_of_compaction(why: Due) -> JSON:
+    return {"trigger": _trigger(why), "reason": why.reason, "phase": why.phase, "tokens": why.tokens}
+
+
+def _check(answer: HookAnswer, event: HookEvent) -> None:
+    if answer.refused is not None:
+        raise CompactionBlocked(f"a {event} hook said no: {answer.refused}")
+    if not answer.decided:
+        raise CompactionBlocked(f"a {event} hook that has to look at it first could not")
 
 
 # --- a call and its result, in the words of hooks ------------------------------------------------------------------

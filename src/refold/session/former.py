@@ -8,8 +8,8 @@ import msgspec
 
 from refold.core.profile import Profile, Provider
 from refold.core.wire import Request
-from refold.errors import ConfigError
-from refold.model import Model, ModelEvent
+from refold.errors import CompactionFailed, ConfigError
+from refold.model import EndpointAnswer, HasCompactEndpoint, Model, ModelEvent
 from refold.session.home import profile_of
 from refold.session.memory import Memory
 
@@ -24,6 +24,12 @@ class Former:
 
     def sample(self, request: Request) -> AsyncGenerator[ModelEvent]:
         return self._now.sample(request)
+
+    async def compact(self, request: Request) -> EndpointAnswer:
+        """As the model that goes on does; see `HasCompactEndpoint`."""
+        if not isinstance(self._now, HasCompactEndpoint):
+            raise CompactionFailed(f"{type(self._now).__name__} cannot ask at a compact endpoint")
+        return await self._now.compact(request)
 
     def join(self) -> None:
         """The session has joined the model that is asked."""

@@ -1,7 +1,8 @@
-"""Hooks: what a host does around a turn and around each call."""
+"""Hooks: what a host does around a turn, around each call and around a compaction."""
 
 from __future__ import annotations
 
+from refold.core.compaction.due import Due
 from refold.core.items import Item
 from refold.core.records import TurnEnded
 from refold.tools import ToolResult
@@ -29,5 +30,18 @@ class Hook:
     async def after_tool(self, call: Item, result: ToolResult) -> ToolResult | None:
         """A call has its result, not recorded yet. None keeps it, another ToolResult takes its place; ToolFailed
         becomes the output; any other error becomes a Notice.
+        """
+        return None
+
+    async def before_compaction(self, why: Due) -> str | None:
+        """The history is about to be compacted; nothing was asked yet. None lets it go on; a text says what the summary
+        should keep in particular. Whatever this raises blocks it, with its words as the reason: an automatic one is
+        not done in this turn, one by hand raises CompactionBlocked.
+        """
+        return None
+
+    async def after_compaction(self, why: Due, summary: str | None) -> str | None:
+        """A compaction has its result, not in place yet. `summary` is None where only the provider can read it. None
+        keeps it, a text takes the place of the summary. Whatever this raises blocks it: the history stays as it is.
         """
         return None

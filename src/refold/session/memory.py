@@ -12,13 +12,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
 from refold import __version__
+from refold.core.compaction.account import account
 from refold.core.compaction.due import Due, context_tokens, due
 from refold.core.compaction.replacement import Replacement
+from refold.core.compaction.shadow import facts_of
 from refold.core.config import Config
 from refold.core.fragments import in_turn, stored_message
 from refold.core.history import cut_output
@@ -36,6 +38,7 @@ from refold.core.records import (
     SessionStarted,
     SettingsApplied,
     UsageCounted,
+    Window,
     WorldObserved,
     well_formed,
 )
@@ -50,6 +53,9 @@ from refold.session.clock import Clock
 from refold.session.events import CompactionEnded
 from refold.session.feed import Feed
 from refold.session.home import profile_of
+
+if TYPE_CHECKING:
+    from refold.session.undo import Undone
 
 HISTORY_MODE = "paginated"  # what new files say: lines carry ordinals
 KNOWN_MODES = ("legacy", "paginated")
@@ -238,7 +244,16 @@ class Memory:
         """Whether the context must be compacted now; `pending`: tokens of what is about to be said."""
         scope = self.config.model_auto_compact_token_limit_scope
         percent = self.config.model_post_turn_compact_threshold_percent
-        return due(self.thread, self.profile, phase, scope, pending=pending, percent=percent)
+        found = due(self.thread, self.profile, phase, scope, pending=pending, percent=percent)
+        return None if found is not None and self.waits(found, pending=pending) else found
+
+    def waits(self, found: Due, *, pending: int = 0) -> bool:
+        """Whether what is due has to wait, because an undo put the history here and nothing came since."""
+        if not self.thread.is_as_restored:
+            return False
+        from refold.core.compaction.undo import waits
+
+        return waits(self.thread, found, self.profile.usable_window, pending)
 
     async def make_room(self, model: Model, *, force: bool = False) -> CompactionEnded | None:
         """Compact if the limit is reached (or `force`), with `model` writing the summary.
@@ -247,8 +262,8 @@ class Memory:
         Raises CompactionFailed or a ModelError with the thread untouched.
         """
         from refold.core.wire import Wire
-        from refold.session.ladder import compact
         from refold.session.rungs.job import Job
+        from refold.session.shadow import compact
 
         reason = self.due("pre_turn")
         if (reason is None and not force) or self._waits_for_output():
@@ -261,27 +276,44 @@ class Memory:
         newest = itertools.takewhile(lambda e: is_call(e.item) or is_output(e.item), reversed(self.thread.history))
         return bool(view_of(reversed(list(newest)), self.profile.input_modalities).unanswered)
 
-    def install(self, replacement: Replacement, facts: JSON, fresh: Fresh, *, response_id: str | None = None) -> None:
+    def undo(self, turns: int | None = None) -> Undone:
+        """Undo the newest compaction (or undo), or the last `turns` turns. Raises CompactionFailed (docs/undo.md)."""
+        from refold.session.undo import undo
+
+        return undo(self, turns)
+
+    def install(
+        self,
+        replacement: Replacement,
+        facts: JSON,
+        fresh: Fresh,
+        *,
+        response_id: str | None = None,
+        window: Window | None = None,
+    ) -> None:
         """Replace the history by a replacement, in one checkpoint that is sufficient alone.
 
-        What came after its base stays. The lines behind it repeat world and settings for the real program. Raises
-        CompactionFailed, with nothing changed, when the history no longer begins with the base.
+        What came after its base stays. `window`: the one that begins, or goes on, where that is not the next. The
+        lines behind it repeat world and settings for the real program. Raises CompactionFailed, with nothing changed,
+        when the history no longer begins with the base.
         """
         known = len(replacement.base)
         if tuple(self.thread.history[:known]) != replacement.base:
             raise CompactionFailed("the history was replaced while it was being compacted; nothing was changed")
         later = self.thread.history[known:]
+        items = (*replacement.items, *(entry.item for entry in later))
         records: list[Record] = [
             Compacted(
                 message=replacement.message,
-                history=(*replacement.items, *(entry.item for entry in later)),
-                window=self.thread.window.next(self.clock.uuid()),
+                history=items,
+                window=window or self.thread.window.next(self.clock.uuid()),
                 addresses=(*replacement.addresses, *(entry.address for entry in later)),
                 world=fresh.world,
                 settings=fresh.settings,
                 steers=dict(self.thread.steers),
-                facts=facts,
+                facts={**facts, **facts_of(replacement, items, self.thread.shadows), "goal_ids": _goals(replacement)},
                 response_id=response_id,
+                payload=account(self.thread, response_id, facts.get("phase")),
             )
         ]
         records += [WorldObserved(True, fresh.world)] if fresh.world is not None else []
@@ -294,6 +326,11 @@ class Memory:
     def stored(self, parts: Sequence[tuple[str, str | Part]]) -> Item:
         """A user message of (kind, text or part) as it is stored."""
         return stored_message("user", parts, id=self.clock.item_id("msg"), turn_id=self.thread.open_turn)
+
+
+def _goals(replacement: Replacement) -> list[str]:
+    """The ids of the messages that people typed, of what a compaction read: the goals that its result stands for."""
+    return [str(e.item["id"]) for e in replacement.base if e.origin == "typed" and e.item.get("id")]
 
 
 def _as_json(value: Any) -> Any:
@@ -309,7 +346,7 @@ def _as_item(value: Any) -> Item:
 
 
 @contextmanager
-def _without_collector() -> Generator[None]:
+def without_collector() -> Generator[None]:
     """Keep the cycle collector out of a replay: it would walk the growing history again and again, and find nothing."""
     was_on = gc.isenabled()
     gc.disable()
@@ -325,7 +362,7 @@ def read_thread(path: Path, *, headless: bool = False) -> Thread:
 
     `headless`: a list of items without a session_meta line will do, to look at.
     """
-    with _without_collector():
+    with without_collector():
         thread = Thread.replay(read_lines(path, skim=True))
     if thread.meta is None and headless and thread.history:
         return thread

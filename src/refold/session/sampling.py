@@ -14,7 +14,7 @@ import msgspec
 
 from refold.core.items import is_call, message_text, output_for
 from refold.core.wire import Identity
-from refold.errors import ModelUnavailable, RefoldError, ResponseIncomplete
+from refold.errors import ModelRefused, ModelUnavailable, RefoldError, ResponseIncomplete
 from refold.model import (
     ArgumentsDelta,
     Completed,
@@ -36,6 +36,7 @@ from refold.session.events import (
 from refold.session.patience import Patience, outlast
 from refold.session.scope import Running, Scope
 from refold.session.sent import record_sent
+from refold.session.shadow import step_in_after
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -54,6 +55,9 @@ async def sample(scope: Scope) -> Answer:
             return await _attempt(scope)
         except ModelUnavailable as error:
             await outlast(error, patience, scope.model, scope.memory)
+        except ModelRefused as error:
+            if not step_in_after(scope.memory, error):
+                raise
 
 
 async def _attempt(scope: Scope) -> Answer:

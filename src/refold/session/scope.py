@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refold.core.items import Item
+from refold.core.jsonio import dump
+from refold.core.truncate import tokens_for
 from refold.core.wire import Wire
 from refold.model import Model
 from refold.observe import Surroundings
@@ -17,6 +19,9 @@ from refold.session.permits import Approve
 from refold.session.servers import Servers
 from refold.tools import Toolbox, ToolResult
 from refold.tools.processes import Processes
+
+if TYPE_CHECKING:
+    from refold.session.ladder import Prepared
 
 
 class Gate:
@@ -72,6 +77,14 @@ class Scope:
         self.servers = Servers(memory.config.mcp_servers, surroundings.cwd)
         self.gate = Gate()
         self.calls: list[Running] = []
+        self.ahead: asyncio.Task[Prepared] | None = None  # a compaction beside the turn
+        self.ahead_in: int | None = None  # the window in which one was begun last
+        self.weighed = False  # whether the limit was compared with what every request holds
+
+    @property
+    def tool_tokens(self) -> int:
+        """About the tokens of the tools' schemas."""
+        return tokens_for(len(dump(self.toolbox.specs)))
 
 
 def _configured_hooks(memory: Memory, cwd: str) -> list[Hook]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from refold.core.compaction.local import Asking
 from refold.core.prompt import Prompt
 from refold.core.records import Known, Method, Record, RequestSent
 from refold.core.wire import Request, Wire, hash_of
 from refold.session.memory import Memory
+
+AS_EVER = Asking()
 
 
 def record_sent(
@@ -18,10 +21,12 @@ def record_sent(
     *,
     kind: Literal["turn", "compaction"] = "turn",
     dropped: int = 0,
-    handoff: str | None = None,
+    asking: Asking = AS_EVER,
     method: Method | None = None,
+    entries: int | None = None,
 ) -> None:
-    """Record the request, and what it refers to that the log does not hold yet."""
+    """Record the request, and what it refers to that the log does not hold yet. `asking`: of one for a summary;
+    `entries`: how many of the history's it reads, where that is not all of them."""
     records: list[Record] = []
     schema = prompt.output_schema
 
@@ -38,8 +43,11 @@ def record_sent(
         size=request.size,
         items=request.items,
         dropped=dropped,
-        handoff=None if handoff is None else known(handoff, hash_of(handoff)),
+        handoff=None if asking.handoff is None else known(asking.handoff, hash_of(asking.handoff)),
         output_schema=None if schema is None else known(schema, hash_of(schema)),
         method=method,
+        without_media=asking.without_media,
+        budget=asking.budget or 0,
+        entries=entries or 0,
     )
     memory.record(*records, sent)

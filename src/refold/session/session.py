@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from refold.core.config import Config
 from refold.core.records import SteerQueued
 from refold.core.templates import template
-from refold.core.usage import Usage
 from refold.errors import CompactionFailed, SessionBusy, SessionClosed
 from refold.model import Model
+from refold.session.ahead import drop as drop_ahead
 from refold.session.beginning import (
     directory,
     directory_of,
@@ -26,92 +24,25 @@ from refold.session.beginning import (
     model_for,
     surroundings,
 )
+from refold.session.begun import Done, Turn, TurnResult
 from refold.session.clock import Clock
-from refold.session.events import CompactionEnded, Event, Notice
-from refold.session.feed import drain
+from refold.session.events import CompactionEnded, Notice
 from refold.session.hooks import Hook
 from refold.session.memory import Memory, read_thread
 from refold.session.permits import Approve
+from refold.session.rungs.summariser import checked
 from refold.session.said import said
 from refold.session.scope import Scope
-from refold.session.turn import Turned, run_compaction, run_turn
+from refold.session.shadow import inherited
+from refold.session.turn import run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
+    from refold.session.preview import Preview
     from refold.session.sync import SyncSession
+    from refold.session.undo import Undone
 
-
-class TurnResult(msgspec.Struct, frozen=True):
-    """What a turn gave: the answer's text (None when there was none), how it ended, and what it used in tokens."""
-
-    text: str | None
-    outcome: str
-    usage: Usage
-
-
-class Done(msgspec.Struct, frozen=True):
-    """What a task of the session gave; errors are values here, so that one turn's failure does not end the session."""
-
-    value: Any = None
-    error: Exception | None = None
-
-
-class Turn:
-    """A turn that is running: await it for its TurnResult, or iterate it for its events as they happen.
-
-    Both raise the error that made the turn fail; iterating raises it after the last event.
-    """
-
-    def __init__(self, session: Session, task: asyncio.Task[Done], *, waits: bool = False) -> None:
-        self._session = session
-        self._task = task
-        self._used = Usage()
-        self._begun = asyncio.Event()
-        self._listeners: list[asyncio.Queue[Event | None]] = []
-        if not waits:
-            self.begin()
-        task.add_done_callback(self._count)
-
-    def begin(self) -> None:
-        """From here on the events are this turn's; the session calls it."""
-        self._used_before = self._session.memory.thread.total_usage
-        for listener in self._listeners:
-            while not listener.empty():
-                listener.get_nowait()
-        self._begun.set()
-
-    def __await__(self) -> Generator[Any, None, TurnResult]:
-        return self._result().__await__()
-
-    async def _result(self) -> TurnResult:
-        await asyncio.wait([self._task])
-        if self._task.cancelled():
-            return TurnResult(None, "interrupted", self._used)
-        done = self._task.result()
-        if done.error is not None:
-            raise done.error
-        ended: Turned = done.value
-        if ended.error is not None:
-            raise ended.error
-        return TurnResult(ended.text, ended.outcome, self._used)
-
-    def _count(self, _: object) -> None:
-        if not self._begun.is_set():  # it was dropped from the queue
-            self.begin()
-        self._used = self._session.memory.thread.total_usage - self._used_before
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        feed = self._session.memory.feed
-        listener = feed.listen()
-        self._listeners.append(listener)
-        self._task.add_done_callback(lambda _: feed.end(listener))
-        return self._events(listener)
-
-    async def _events(self, listener: asyncio.Queue[Event | None]) -> AsyncIterator[Event]:
-        await self._begun.wait()
-        async for event in drain(listener):
-            yield event
-        await self._result()
+__all__ = ["Session", "Turn", "TurnResult"]
 
 
 class Session:
@@ -152,7 +83,7 @@ class Session:
         Raises ConfigError.
         """
         place, settings = home_and_settings(home, config)
-        answering = model_for(model, settings)
+        answering = checked(model_for(model, settings), settings)
         where = surroundings(directory(str(cwd or Path.cwd())), place, settings, tools, approve)
         toolbox = Toolbox(tools)
         memory = Memory.new(
@@ -196,7 +127,7 @@ class Session:
             )
             return child
         thread = read_thread(path)
-        answering = model_for(model, settings, thread)
+        answering = checked(model_for(model, settings, thread), settings)
         where = surroundings(directory_of(thread, cwd), place, settings, tools, approve)
         toolbox = Toolbox(tools)  # before the file is locked: what is wrong with tools must not hold it
         memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
@@ -222,7 +153,7 @@ class Session:
         place, settings = home_and_settings(home, config)
         path, _ = place.catalogue().find(str(reference))
         parent = read_thread(path)
-        answering = model_for(model, settings, parent)
+        answering = checked(model_for(model, settings, parent), settings)
         where = surroundings(directory_of(parent, cwd), place, settings, tools, approve)
         toolbox = Toolbox(tools)
         memory = Memory.new(
@@ -235,7 +166,7 @@ class Session:
             provider=answering.provider.id,
             forked_from=parent.id,
         )
-        memory.record(*inheritance(parent))
+        memory.record(*inherited(inheritance(parent), parent))
         return cls(memory, Scope(memory, answering, toolbox, where, approve))
 
     @classmethod
@@ -277,6 +208,7 @@ class Session:
                 leaving.push_async_callback(self.model.close)
                 leaving.callback(self.memory.close)
                 leaving.push_async_callback(self._scope.processes.close)
+                leaving.push_async_callback(drop_ahead, self._scope)
 
     # --- talk --------------------------------------------------------------------------------------------------
 
@@ -362,10 +294,39 @@ class Session:
         self._task.get_loop().call_soon(self._task.cancel)
         return True
 
-    async def compact(self, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
+    @overload
+    async def compact(
+        self, focus: str | None = None, *, outline: bool = False, preview: Literal[False] = False
+    ) -> CompactionEnded: ...
+    @overload
+    async def compact(self, focus: str | None = None, *, outline: bool = False, preview: Literal[True]) -> Preview: ...
+    async def compact(
+        self, focus: str | None = None, *, outline: bool = False, preview: bool = False
+    ) -> CompactionEnded | Preview:
         """Compact now, in a turn of its own; `focus`: what the summary should keep in particular; `outline`: no model
-        is asked. Raises CompactionFailed or ModelError with the thread untouched."""
-        task = self._begin(run_compaction(self._scope, focus, outline=outline))
+        is asked. `preview`: what would take the history's place, to be committed or discarded; nothing is changed yet.
+
+        Raises CompactionFailed or ModelError with the thread untouched.
+        """
+        done = await self._done(run_compaction(self._scope, focus, outline=outline, only_look=preview))
+        if not preview:
+            return done
+        from refold.session.preview import Preview
+
+        return Preview(self, done)
+
+    async def undo(self, turns: int | None = None) -> Undone:
+        """Undo the newest compaction (or undo), or the last `turns` turns; nothing leaves the log (docs/undo.md).
+
+        Raises CompactionFailed when there is nothing to undo, SessionBusy while a turn runs.
+        """
+        from refold.session.undo import run_undo
+
+        return await self._done(run_undo(self.memory, turns))
+
+    async def _done(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What some work gives that is done by hand. Raises what made it fail."""
+        task = self._begin(work)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:  # whoever asked has left: nothing should be installed behind their back

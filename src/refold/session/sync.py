@@ -8,11 +8,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from refold.errors import SessionClosed
+from refold.session.begun import TurnResult
 from refold.session.events import CompactionEnded, Event
-from refold.session.session import Session, TurnResult
+from refold.session.session import Session
+
+if TYPE_CHECKING:
+    from refold.session.preview import SyncPreview
+    from refold.session.undo import Undone
 
 T = TypeVar("T")
 
@@ -137,6 +142,23 @@ class SyncSession:
 
         return self._call(interrupted())
 
-    def compact(self, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
-        """Compact now."""
-        return self._call(self._open()[0].compact(focus, outline=outline))
+    @overload
+    def compact(
+        self, focus: str | None = None, *, outline: bool = False, preview: Literal[False] = False
+    ) -> CompactionEnded: ...
+    @overload
+    def compact(self, focus: str | None = None, *, outline: bool = False, preview: Literal[True]) -> SyncPreview: ...
+    def compact(
+        self, focus: str | None = None, *, outline: bool = False, preview: bool = False
+    ) -> CompactionEnded | SyncPreview:
+        """Compact now; `preview`: only show what would take the history's place."""
+        session = self._open()[0]
+        if not preview:
+            return self._call(session.compact(focus, outline=outline))
+        from refold.session.preview import SyncPreview
+
+        return SyncPreview(self._call(session.compact(focus, outline=outline, preview=True)), self._call)
+
+    def undo(self, turns: int | None = None) -> Undone:
+        """Undo the newest compaction (or undo), or the last `turns` turns."""
+        return self._call(self._open()[0].undo(turns))

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from refold.core.compaction.due import Due, due_for_switch
 from refold.core.fragments import KIND_TURN_ABORTED, KIND_TYPED, stored_message, tagged
 from refold.core.history import entry
 from refold.core.items import message_text, output_for
-from refold.core.records import (
-    JSON,
-    ItemRecorded,
-    Outcome,
-    Phase,
-    Record,
-    SettingsApplied,
-    TurnEnded,
-    TurnStarted,
-    WorldObserved,
-)
+from refold.core.records import JSON, ItemRecorded, Outcome, TurnEnded, TurnStarted
 from refold.core.templates import template
-from refold.core.wire import Wire
-from refold.core.world import World, diff_patch, messages, render
-from refold.errors import CompactionFailed, ContextWindowExceeded, RefoldError
-from refold.model import Model
+from refold.errors import CompactionFailed, ContextWindowExceeded
 from refold.observe import observe
+from refold.session.ahead import begin as begin_ahead
 from refold.session.events import CompactionEnded, Notice
-from refold.session.former import former_model
-from refold.session.ladder import compact
-from refold.session.memory import Fresh, Memory
-from refold.session.rungs.job import Job
+from refold.session.room import (
+    after_overflow,
+    after_the_answer,
+    before_the_switch,
+    by_hand,
+    has_budget,
+    make_room,
+    say_if_hopeless,
+)
+from refold.session.rules import say_if_model_changed, tell_world
 from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
+from refold.session.shadow import step_in_for
 from refold.session.spending import Spending, in_time
 from refold.tools import ToolResult
 
-MOST_MESSAGES = 4  # injected context never takes more messages than sections
+if TYPE_CHECKING:
+    from refold.session.ladder import Prepared
 
 
 class Turned(msgspec.Struct, frozen=True):
@@ -58,6 +54,10 @@ async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None)
     memory, scope.output_schema = scope.memory, output_schema
     for hook in scope.hooks:
         await hook.before_turn(message_text(memory.stored(said)))
+    if has_budget(scope):
+        from refold.session.budget_tools import offer
+
+        offer(scope)
     turn_id, began = memory.clock.uuid(), memory.clock.monotonic()
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
@@ -77,37 +77,45 @@ async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None)
 
 async def _until_answered(scope: Scope, said: Parts) -> str | None:
     memory, inbox, spending = scope.memory, scope.memory.thread.steers, Spending(scope.memory)
-    _say_if_model_changed(scope)
+    say_if_model_changed(scope)
     world = observe(scope.surroundings, memory.clock.now())
-    stuck = overflowed = False
+    has_room, overflow = True, None
     try:
-        await _before_the_switch(scope, world)
-        stuck = _is_stuck(await _make_room(scope, world, "pre_turn", pending=_tokens_of(memory, said)))
+        step_in_for(memory, scope.model.provider)
+        await before_the_switch(scope, world)
+        has_room = await make_room(scope, world, "pre_turn", pending=_tokens_of(scope, said))
     finally:  # also when there is no room: what the user said is never lost
-        _tell_world(scope, world)
+        tell_world(scope, world)
+        say_if_hopeless(scope)
         _deliver(scope)
         memory.record(ItemRecorded(memory.stored(said)))
     while True:
         _deliver(scope)
         spending.step()
+        if has_budget(scope):
+            from refold.session.budget_tools import remind
+
+            remind(scope)
         try:
             answer = await sample(scope)
-            overflowed = False
-        except ContextWindowExceeded:
-            if overflowed:  # compacted for this already: asking again would go round for ever
-                raise
-            overflowed = True
-            await _compact(scope, world, Due("context_limit", "mid_turn", memory.tokens, 0))
+            overflow = None
+        except ContextWindowExceeded as error:
+            overflow = await after_overflow(scope, world, error, overflow)
             continue
         if not answer.follow_up and not inbox:
-            await _after_the_answer(scope, world)
+            await after_the_answer(scope, world)
             return answer.text
-        if not stuck:
-            stuck = _is_stuck(await _make_room(scope, world, "mid_turn"))
+        begin_ahead(scope, world)
+        has_room = has_room and await make_room(scope, world, "mid_turn")
 
 
-async def run_compaction(scope: Scope, focus: str | None = None, *, outline: bool = False) -> CompactionEnded:
-    """A compaction by hand, in a turn of its own. Raises what made it fail, after the turn is settled."""
+async def run_compaction(
+    scope: Scope, focus: str | None = None, *, outline: bool = False, only_look: bool = False
+) -> CompactionEnded | Prepared:
+    """A compaction by hand, in a turn of its own; `only_look`: what it would put in place, and nothing is changed.
+
+    Raises what made it fail, after the turn is settled.
+    """
     if not scope.memory.thread.history:
         raise CompactionFailed("there is nothing to compact yet: nothing was said")
     memory = scope.memory
@@ -116,11 +124,9 @@ async def run_compaction(scope: Scope, focus: str | None = None, *, outline: boo
     turned = Turned("interrupted")
     try:
         world = observe(scope.surroundings, memory.clock.now())
-        due = Due("user_requested", "standalone_turn", memory.tokens, memory.profile.compact_limit or 0)
-        told, tools = fresh(scope, world), scope.toolbox.specs
-        ended = await compact(Job(memory, scope.model, due, told, scope.wire, tools, focus, outline))
+        done = await by_hand(scope, world, focus, outline=outline, only_look=only_look)
         turned = Turned("completed")
-        return ended
+        return done
     except Exception as error:
         turned = Turned("failed", error=error)
         raise
@@ -139,105 +145,9 @@ def _deliver(scope: Scope) -> None:
         scope.memory.record(ItemRecorded(item))
 
 
-def _is_stuck(ended: CompactionEnded | None) -> bool:
-    """Whether a compaction made no room: then another one in this turn would make none either."""
-    return ended is not None and not ended.made_room
-
-
-async def _make_room(scope: Scope, world: World, phase: Phase, *, pending: int = 0) -> CompactionEnded | None:
-    due = scope.memory.due(phase, pending=pending)
-    return None if due is None else await _compact(scope, world, due)
-
-
-def _tokens_of(memory: Memory, said: Parts) -> int:
+def _tokens_of(scope: Scope, said: Parts) -> int:
     """About what a message adds to the context."""
-    return entry(memory.stored(said), "").tokens
-
-
-async def _before_the_switch(scope: Scope, world: World) -> None:
-    """Another model goes on: what only the last one can compact, or what the new one cannot hold, it compacts."""
-    memory = scope.memory
-    last = former_model(memory, scope.model)
-    if last is None:
-        return
-    due = due_for_switch(
-        memory.thread, last.profile, memory.profile, memory.config.model_auto_compact_token_limit_scope
-    )
-    if due is not None:
-        await _compact(scope, world, due, last)
-
-
-async def _after_the_answer(scope: Scope, world: World) -> None:
-    """Compact after the turn where that is set; what fails then costs the turn nothing."""
-    if not scope.memory.config.model_post_turn_compact_threshold_percent:
-        return
-    try:
-        await _make_room(scope, world, "post_turn")
-    except (RefoldError, OSError) as error:
-        scope.memory.feed.publish(Notice(f"not compacted after the turn: {error}"))
-
-
-async def _compact(scope: Scope, world: World, due: Due, former: Model | None = None) -> CompactionEnded:
-    """By the model that goes on, or by a former one."""
-    model, wire = (former, Wire(former.provider, former.profile)) if former else (scope.model, scope.wire)
-    ended = await compact(Job(scope.memory, model, due, fresh(scope, world), wire, scope.toolbox.specs))
-    if not ended.made_room and ended.limit is not None:
-        text = f"compaction made no room: {ended.before:,} tokens before, {ended.after:,} after, limit {ended.limit:,}"
-        scope.memory.feed.publish(Notice(text))
-    return ended
-
-
-def fresh(scope: Scope, world: World) -> Fresh:
-    """The whole context in force, for re-injection."""
-    clock, turn = scope.memory.clock, scope.memory.thread.open_turn
-    ids = [clock.item_id("msg") for _ in range(MOST_MESSAGES)]
-    return Fresh(tuple(messages(render(world, None), ids, turn)), world.state, settings_of(scope))
-
-
-def _tell_world(scope: Scope, world: World) -> None:
-    """What changed since the model was last told, then the snapshot, then the turn's settings."""
-    memory, baseline, settings = scope.memory, scope.memory.thread.world, settings_of(scope)
-    if baseline is not None and _same_rules(memory.thread.settings, settings) and "permissions" in baseline:
-        world = World({**world.state, "permissions": baseline["permissions"]}, world.texts)
-    ids = [memory.clock.item_id("msg") for _ in range(MOST_MESSAGES)]
-    told = messages(render(world, baseline), ids, memory.thread.open_turn)
-    records: list[Record] = [ItemRecorded(item) for item in told]
-    if baseline is None:
-        records.append(WorldObserved(True, world.state))
-    elif patch := diff_patch({key: baseline.get(key) for key in world.state if key in baseline}, world.state):
-        records.append(WorldObserved(False, patch))
-    if settings != memory.thread.settings:
-        records.append(SettingsApplied(settings))
-    if records:
-        memory.record(*records)
-
-
-def _same_rules(told: JSON | None, now: JSON) -> bool:
-    """Whether the last turn's context states the same rules: then the real program's words for them hold, too."""
-    return told is not None and all(told.get(key) == now[key] for key in ("approval_policy", "sandbox_policy"))
-
-
-def settings_of(scope: Scope) -> JSON:
-    """The turn context: what later turns, resumes and the real program need to know of this one."""
-    where, profile = scope.surroundings, scope.memory.profile
-    return {
-        "turn_id": scope.memory.thread.open_turn,
-        "cwd": where.cwd,
-        "approval_policy": where.approval_policy,
-        "sandbox_policy": {"type": where.sandbox_mode},
-        "model": profile.slug,
-        **({"comp_hash": profile.comp_hash} if profile.comp_hash else {}),
-        **({"effort": profile.reasoning_effort} if profile.reasoning_effort else {}),
-        "summary": "none",
-    }
-
-
-def _say_if_model_changed(scope: Scope) -> None:
-    before = (scope.memory.thread.settings or {}).get("model")
-    now = scope.memory.profile.slug
-    if before and before != now:
-        text = f"This session was recorded with model `{before}` and goes on with `{now}`."
-        scope.memory.feed.publish(Notice(text))
+    return entry(scope.memory.stored(said), "").tokens
 
 
 def _settle_calls(scope: Scope, by: str) -> None:

@@ -26,7 +26,7 @@ import msgspec
 
 from refold.core.profile import Provider
 from refold.errors import ConfigError
-from refold.model.scripted import Reply, Script, Step, read_script, wire_events
+from refold.model.scripted import Reply, Script, Step, document, read_script, wire_events
 from refold.testing.connection import READ_BYTES, Connection, LoggedRequest
 from refold.testing.websocket import play, play_warm_up
 
@@ -202,7 +202,7 @@ class ResponsesServer:
                 return False
             if streamed:
                 return await _stream(connection, reply, serial)
-            status, body = _document(request, reply, serial)
+            status, body = document(reply, serial, compact=request.endpoint.endswith("/compact"))
             headers = _headers(reply, serial, "application/json")
             connection.start(status, [*headers, ("content-length", str(len(body)))])
             connection.push(body)
@@ -233,18 +233,6 @@ def _complaint(status: int, text: str) -> Reply:
 def _headers(reply: Reply, serial: int, content_type: str) -> list[tuple[str, str]]:
     plain = {"content-type": content_type, "x-request-id": f"req_{serial}"}
     return list({**plain, **{name.lower(): value for name, value in reply.headers.items()}}.items())
-
-
-def _document(request: LoggedRequest, reply: Reply, serial: int) -> tuple[int, bytes]:
-    """Status and JSON body of an answer without a stream: an error, a whole response, or a compacted input."""
-    if reply.status >= 300:
-        return reply.status, b"" if reply.body is None else msgspec.json.encode(reply.body)
-    if reply.fail is not None or reply.error is not None:
-        return 400, msgspec.json.encode({"error": reply.fail or reply.error})
-    response = wire_events(reply, serial)[-1]["response"]
-    if request.endpoint.endswith("/compact"):
-        response = {**response, "object": "response.compaction"}
-    return reply.status, msgspec.json.encode(response)
 
 
 async def _stream(connection: Connection, reply: Reply, serial: int) -> bool:

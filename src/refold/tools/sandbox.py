@@ -74,7 +74,7 @@ def _writable(settings: WorkspaceWrite, cwd: str, environ: Mapping[str, str]) ->
 
 
 def _inside(path: str, folder: str) -> bool:
-    return Path(path).is_relative_to(folder)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 # --- how bubblewrap is told ----------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def argv_in(sandbox: Sandbox, argv: list[str], cwd: str) -> list[str]:
 def _mounts(sandbox: Sandbox) -> Iterator[str]:
     """Everything read-only, then the rest from the outside in."""
     yield from ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-    for path, access in sorted(_accesses(sandbox).items(), key=lambda found: len(Path(found[0]).parts)):
+    for path, access in sorted(_accesses(sandbox).items(), key=lambda found: found[0].rstrip("/").count("/")):
         yield from (_FLAGS[access], "/dev/null" if access == "hide" else path, path)
 
 
@@ -118,7 +118,7 @@ def _accesses(sandbox: Sandbox) -> dict[str, _Access]:
 
     for root in sandbox.writable:
         put(root, "write")
-    for guarded in (*sandbox.guarded, *(str(Path(root, name)) for root in sandbox.writable for name in GUARDED)):
+    for guarded in (*sandbox.guarded, *(f"{root}/{name}" for root in sandbox.writable for name in GUARDED)):
         put(guarded, "read")
     for hidden in sandbox.hidden:
         put(hidden, "hide")
@@ -131,12 +131,13 @@ def _accesses(sandbox: Sandbox) -> dict[str, _Access]:
 def _on_the_way(path: str, found: Mapping[str, _Access]) -> Iterator[str]:
     """The folders between a path and the writable folder that it stands in, if it stands in one."""
     between: list[str] = []
-    for parent in Path(path).parents:
-        access = found.get(str(parent), "pin")
+    parent = path
+    while (parent := os.path.dirname(above := parent)) != above:  # noqa: PTH120 - before each command, so cheaply
+        access = found.get(parent, "pin")
         if access != "pin":
             yield from between if access == "write" else ()
             return
-        between.append(str(parent))
+        between.append(parent)
 
 
 # --- which system calls are let through ----------------------------------------------------------------------

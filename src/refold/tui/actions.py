@@ -130,6 +130,13 @@ async def compact(chat: Conversation, focus: str) -> None:
         await shown
 
 
+async def undo(chat: Conversation, _: str) -> None:
+    undone = await _open(chat).undo()
+    chat.say(f"⇣ {undone}", "magenta")
+    assert chat.teller is not None
+    chat.teller.count()
+
+
 async def fork(chat: Conversation, _: str) -> None:
     session = _open(chat)
     if not _is_written(session):
@@ -203,6 +210,7 @@ async def sessions(chat: Conversation, _: str) -> None:
 TOLD: dict[str, Tell] = {"help": help_told, "status": status_told, "context": context_told}
 DONE: dict[str, Do] = {
     "compact": compact,
+    "undo": undo,
     "fork": fork,
     "new": new,
     "resume": resume,

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("", "the session, its folder, model and permissions"),
     "context": ("", "what the next request holds, and how full the window is"),
     "compact": ("[FOCUS]", "compact now: a summary takes the place of what the model is sent"),
+    "undo": ("", "undo the newest compaction; again, and that is undone"),
     "fork": ("", "go on in a new session with the same history"),
     "new": ("", "begin a new session"),
     "resume": ("[ID]", "go on with another session; without an ID, pick one"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from refold.core.compaction.due import context_tokens
+from refold.core.compaction.shadow import seal_of
 from refold.core.history import Entry
 from refold.core.items import argument_fault
 from refold.core.pairing import Oddity, View, view_of
@@ -52,7 +53,7 @@ def context(thread: Thread, profile: Profile) -> Context:
     base = thread.base_instructions
     seen = view_of(thread.history, profile.input_modalities)
     recorded = {_key(entry) for entry in thread.history}
-    rows = [_row(entry, made_up=_key(entry) not in recorded) for entry in seen.sendable()]
+    rows = [_row(entry, thread, made_up=_key(entry) not in recorded) for entry in seen.sendable()]
     base_tokens = tokens_for(utf8_len(base or ""))
     if base:
         address = clean(f"{thread.id}:{thread.meta_ordinal}")
@@ -93,7 +94,11 @@ def _key(entry: Entry) -> tuple[str, str]:
     return entry.address, str(entry.item.get("type"))
 
 
-def _row(entry: Entry, *, made_up: bool) -> ContextRow:
+def _row(entry: Entry, thread: Thread, *, made_up: bool) -> ContextRow:
     kind = one_line(str(entry.item.get("role") or entry.item.get("type")))
     address = "" if made_up else clean(entry.address)
-    return ContextRow(address, kind, entry.origin, entry.tokens, one_line(shown_text(entry.item), PREVIEW_CHARS))
+    shadow = thread.shadows.get(seal_of(entry.item) or "")
+    beside = f" by {shadow.provider}" if shadow and shadow.provider else ""
+    beside += f"; an outline is kept: {shadow.text}" if shadow and shadow.text else ""
+    text = one_line(shown_text(entry.item) + beside, PREVIEW_CHARS)
+    return ContextRow(address, kind, entry.origin, entry.tokens, text)

@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 
 from refold.core.compaction import local, remote
-from refold.core.history import drop_oldest
-from refold.core.pairing import for_prompt
 from refold.core.prompt import Projection, Prompt
 from refold.core.records import Known, Line, RequestSent
 from refold.core.thread import Thread
@@ -74,22 +72,31 @@ class Maker:
             turn_id=thread.open_turn,
             model=wire.profile.slug,
             recorded=recorded,
-            request=wire.request(prompt, identity),
+            request=(wire.compact_request if recorded.method == "endpoint" else wire.request)(prompt, identity),
         )
 
     def _prompt(self, recorded: RequestSent, wire: Wire, projection: Projection) -> Prompt:
         thread, base = self.thread, self.thread.base_instructions
-        if recorded.kind == "compaction" and recorded.method == "remote":
-            tools = self._of(recorded.tools)
-            left_out = recorded.dropped
-            return remote.request(thread.history, wire.profile, base_instructions=base, tools=tools, left_out=left_out)
+        read = thread.history[: recorded.entries] if recorded.entries else thread.history
+        if recorded.kind == "compaction" and recorded.method in ("remote", "endpoint"):
+            return remote.request(
+                read,
+                wire.profile,
+                base_instructions=base,
+                tools=self._of(recorded.tools),
+                left_out=recorded.dropped,
+                trigger=recorded.method == "remote",
+            )
         if recorded.kind == "compaction":
-            entries = for_prompt(thread.history, wire.profile.input_modalities)
-            left = len(entries) - recorded.dropped
-            while len(entries) > left:
-                entries = drop_oldest(entries)
-            handoff = None if recorded.handoff is None else str(self._of(recorded.handoff))
-            return local.request(entries, wire.profile, base_instructions=base, handoff=handoff)
+            asking = local.Asking(
+                handoff=None if recorded.handoff is None else str(self._of(recorded.handoff)),
+                dropped=recorded.dropped,
+                without_media=recorded.without_media,
+                budget=recorded.budget or None,
+            )
+            tools = self._of(recorded.tools)
+            prompt, _ = local.prompt_of(read, wire.profile, asking, base_instructions=base, tools=tools)
+            return prompt
         schema = None if recorded.output_schema is None else self._of(recorded.output_schema)
         tools = self._of(recorded.tools)
         return projection.prompt(thread.history, base_instructions=base, tools=tools, output_schema=schema)

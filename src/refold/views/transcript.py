@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from refold.core.compaction.shadow import shadows_of
 from refold.core.fragments import SUMMARY_MARK, origin_of
 from refold.core.items import HISTORY_TYPES, Item
 from refold.core.records import (
@@ -129,6 +130,10 @@ def _row(record: Record, address: str) -> Row | None:
         case TurnEnded(outcome=outcome, error=error, duration_ms=ms):
             text = f"{outcome} after {ms / 1000:.1f} s" + (f": {error}" if error else "")
             return Row(address, "note", text, "turn ended")
+        case Compacted(facts={"method": "undo", "undoes": str(undone)}):
+            return Row(address, "compaction", _compaction_text(record), f"undo of {undone}")
+        case Compacted(facts={"method": "rollback"}):
+            return Row(address, "compaction", _compaction_text(record), "turns undone")
         case Compacted():
             return Row(address, "compaction", _compaction_text(record), "context compacted")
         case CompactionAttempted(outcome=outcome, dropped=dropped) if outcome != "completed":
@@ -152,8 +157,19 @@ def _compaction_text(record: Compacted) -> str:
         case {"tokens_before": int(before), "tokens_after": int(after)}:
             tokens = f", {before:,} → {after:,} tokens"
     window = f", window {record.window.number}" if record.window else ""
+    window += _shadow_text(record)
     summary = f"\n{clean(record.message.removeprefix(SUMMARY_MARK))}" if record.message else ""
     return f"{kept}{tokens}{window}{summary}"
+
+
+def _shadow_text(record: Compacted) -> str:
+    """Who can read the encrypted item, and that an outline of it is kept."""
+    shadows = shadows_of(record)
+    if not shadows:
+        return ""
+    shadow = next(iter(shadows.values()))
+    maker = f" by {one_line(shadow.provider)}" if shadow.provider else ""
+    return f", encrypted{maker}" + (f"; its outline, never sent:\n{clean(shadow.text)}" if shadow.text else "")
 
 
 def _item_row(item: Item, address: str) -> Row:

@@ -44,29 +44,44 @@ def context_tokens(thread: Thread) -> int:
     return thread.last_usage.total_tokens + tail
 
 
+def counted_tokens(thread: Thread, scope: Scope) -> int:
+    """Tokens that count against the limit: of the whole context, or of what came after the window's first response
+    (scope `body_after_prefix`, spec §4.2)."""
+    tokens = context_tokens(thread)
+    if scope == "body_after_prefix":
+        tokens -= thread.window_prefix if thread.window_prefix is not None else tokens
+    return tokens
+
+
 def size_of(thread: Thread, entries: Iterable[Entry]) -> int:
     """Tokens of the base instructions and these entries in this thread, by the rule or guessed as its context is."""
     if thread.usage_told:
-        return estimate((e.sizes for e in entries), thread.base_instructions)
+        return estimate((), thread.base_instructions) + sum(e.tokens for e in entries)
     return guess_text(thread.base_instructions or "") + guess_items(e.item for e in entries).tokens
 
 
 def due(
-    thread: Thread, profile: Profile, phase: Phase, scope: Scope = "total", *, pending: int = 0, percent: int = 0
+    thread: Thread,
+    profile: Profile,
+    phase: Phase,
+    scope: Scope = "total",
+    *,
+    pending: int = 0,
+    percent: int = 0,
+    buffer: int = 0,
 ) -> Due | None:
     """Compaction is due when the context has reached the limit (>=). Without a limit it never is, by count.
 
     Scope `body_after_prefix` counts what came after the window's first response (spec §4.2). `pending`: tokens of what
     is about to be said; with it the context must stay within what the window can hold. `percent`: in phase
-    `post_turn`, of the usable window, from which on it is due.
+    `post_turn`, of the usable window, from which on it is due. `buffer`: tokens above the limit at which it is due, at
+    most what the window can hold (spec §4.2).
     """
     limit, usable = profile.compact_limit, profile.usable_window
     if limit is None or not thread.history:
         return None
-    total = tokens = context_tokens(thread)
-    if scope == "body_after_prefix":
-        tokens -= thread.window_prefix if thread.window_prefix is not None else tokens
-    over = tokens >= limit or (bool(pending) and usable is not None and total + pending > usable)
+    total, tokens = context_tokens(thread), counted_tokens(thread, scope)
+    over = tokens >= limit + buffer or (usable is not None and total + max(pending, 1) > usable)
     over = over or (phase == "post_turn" and usable is not None and total * 100 >= usable * percent)
     return Due("context_limit", phase, tokens + pending, limit) if over else None
 

@@ -6,11 +6,14 @@ stand the messages that were kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from refold.core.fragments import is_image_label
 from refold.core.history import Entry, entry
-from refold.core.items import Item, content_parts, is_agent_envelope, message_text
+from refold.core.items import Item, Part, content_parts, is_agent_envelope, message_text
 from refold.core.profile import Profile
 from refold.core.prompt import Prompt, prompt_from
 from refold.core.tokens import estimate, measure, utf8_len
@@ -21,6 +24,7 @@ TRIGGER: Item = {"type": "compaction_trigger"}
 RETAINED_TOKENS = 64_000  # of messages around the provider's item: it cannot be read, so more stays readable
 AGENT_MESSAGE_TOKENS = 10_000  # another agent's larger message is not worth keeping beside the provider's item
 TRIMMED = "Output exceeded the available model context and was truncated"
+NOTICE_START = "<image_resize_notice>"
 _FINAL_ANSWER = "Message Type: FINAL_ANSWER\n"
 _PROGRESS = ("Message Type: MESSAGE\n", "Message Type: CHANNEL_POST\n")
 
@@ -35,35 +39,47 @@ def request(
     base_instructions: str | None,
     tools: Sequence[dict[str, Any]],
     left_out: int = 0,
+    trigger: bool = True,
 ) -> Prompt:
-    """The whole history with the tools in force, then the trigger; without the text of the last `left_out` outputs."""
-    kept = list(history)
-    for index in range(len(kept) - left_out, len(kept)):
-        e = kept[index]
-        kept[index] = entry(_without_output(e.item) or e.item, e.address, e.turn_id)
+    """The whole history with the tools in force, then the trigger (not for an endpoint that only compacts); without
+    what the last `left_out` entries hold, which are outputs and notices on their images."""
+    kept = list(history[: len(history) - left_out])
+    for e in history[len(history) - left_out :]:
+        if not is_notice(e.item):
+            kept.append(entry(_without_output(e.item) or e.item, e.address, e.turn_id))
     prompt = prompt_from(kept, profile, base_instructions=base_instructions, tools=tools)
-    trigger = entry(TRIGGER, "")
-    return Prompt(
-        entries=(*prompt.entries, trigger),
-        tokens=prompt.tokens + trigger.tokens,
-        base_instructions=base_instructions,
-        tools=prompt.tools,
-        parallel_tool_calls=prompt.parallel_tool_calls,
-    )
+    return triggered(prompt) if trigger else prompt
+
+
+def triggered(prompt: Prompt) -> Prompt:
+    """The prompt with the trigger behind it."""
+    asking = entry(TRIGGER, "")
+    return replace(prompt, entries=(*prompt.entries, asking), tokens=prompt.tokens + asking.tokens)
 
 
 def outputs_over(history: Sequence[Entry], base_instructions: str | None, usable: int | None) -> int:
-    """Of how many of the last tool outputs the text has to be left out, so that the rest fits into the usable window
-    (tokens): newest first, up to the first item that is no output (spec §6.1)."""
-    over = 0 if usable is None else estimate((e.sizes for e in history), base_instructions) - usable
-    count = 0
+    """How many of the last entries are to be left out, so that the rest fits into the usable window (tokens): outputs
+    with the notices behind them, newest first, up to the first item that is neither (spec §6.1)."""
+    over = 0 if usable is None else estimate((), base_instructions) + sum(e.tokens for e in history) - usable
+    count = behind = spared = 0  # notices since the last output, and their tokens
     for e in reversed(history):
-        shorter = _without_output(e.item)
-        if over <= 0 or shorter is None:
+        if over <= 0:
             break
-        over -= e.tokens - measure(shorter).tokens
-        count += 1
+        if is_notice(e.item):
+            behind, spared = behind + 1, spared + e.tokens
+            continue
+        shorter = _without_output(e.item)
+        if shorter is None:
+            break
+        over -= e.tokens - measure(shorter).tokens + spared
+        count += 1 + behind
+        behind = spared = 0
     return count
+
+
+def is_notice(item: Item) -> bool:
+    """Whether an item only says that an image of the item before it was made smaller."""
+    return item.get("role") == "developer" and message_text(item).lstrip().startswith(NOTICE_START)
 
 
 def _without_output(item: Item) -> Item | None:
@@ -92,20 +108,28 @@ def settle(output: Sequence[Item]) -> Item:
 
 def retained(sent: Sequence[Entry], budget: int = RETAINED_TOKENS) -> list[tuple[Item, str]]:
     """What stays beside the provider's item of the entries that were sent: what people and other agents said, newest
-    first until the budget (tokens) is used, in order, each with its address. The one that does not fit is cut."""
+    first until the budget (tokens) is used, in order, each with its address. The one that does not fit is cut; a notice
+    on its images stays with it."""
     kept: list[tuple[Item, str]] = []
     remaining = budget
+    notice: Entry | None = None
     for e in reversed(sent):
         if remaining <= 0:
             break
+        if is_notice(e.item):
+            notice = e
+            continue
+        behind, notice = notice, None
         if not stays(e):
             continue
+        room = remaining - (0 if behind is None else max(1, behind.tokens))
         item, cost = e.item, _cost(e)
-        if cost > remaining:
-            item = _cut(item, remaining)
-            cost = remaining
-        remaining -= cost
-        kept.append((item, e.address))
+        if cost > room:
+            item, cost, remaining = _cut(item, room), 0, 0
+        if content_parts(item):
+            kept += [] if behind is None else [(behind.item, behind.address)]
+            kept.append((item, e.address))
+        remaining = max(0, min(remaining, room) - cost)
     return kept[::-1]
 
 
@@ -129,25 +153,64 @@ def _is_report(item: Item) -> bool:
 def _cost(e: Entry) -> int:
     if e.item.get("type") == "agent_message":
         return e.tokens
-    return max(1, sum(tokens_for(utf8_len(text)) for text in _texts(e.item)))
+    return max(1, sum(_tokens_of(part) for part in content_parts(e.item)))
 
 
-def _texts(item: Item) -> Iterator[str]:
-    for part in content_parts(item):
-        if isinstance(part.get("text"), str):
-            yield part["text"]
+def _tokens_of(part: Part) -> int:
+    """What a part counts against the budget: a text, or a picture; other media do not."""
+    text = part.get("text")
+    if isinstance(text, str):
+        return tokens_for(utf8_len(text))
+    return measure({"type": "message", "content": [part]}).tokens if _is_image(part) else 0
+
+
+def _is_image(part: Part) -> bool:
+    return part.get("type") == "input_image"
 
 
 def _cut(item: Item, tokens: int) -> Item:
-    """A message whose texts use so many tokens: the parts before the cut whole, the one that crosses it without its
-    middle, later texts dropped; media stay."""
-    parts: list[dict[str, Any]] = []
-    for part in content_parts(item):
+    """A message that uses so many tokens: the parts before the cut whole, the text that crosses it without its middle,
+    later texts dropped. Of a message with pictures the later parts stay, and a picture whole with its labels or not."""
+    parts = content_parts(item)
+    if any(map(_is_image, parts)):
+        return {**item, "content": _last_of(parts, tokens)}
+    kept: list[Part] = []
+    for part in parts:
         text = part.get("text")
         if not isinstance(text, str):
-            parts.append(part)
+            kept.append(part)
         elif tokens > 0:
-            cost = tokens_for(utf8_len(text))
-            parts.append(part if cost <= tokens else {**part, "text": cut_middle(text, Budget("tokens", tokens))})
+            cost = _tokens_of(part)
+            kept.append(part if cost <= tokens else {**part, "text": cut_middle(text, Budget("tokens", tokens))})
             tokens -= cost
-    return {**item, "content": parts}
+    return {**item, "content": kept}
+
+
+def _last_of(parts: list[Part], tokens: int) -> list[Part]:
+    """The last parts that use so many tokens; nothing that stands before what did not fit whole."""
+    kept: list[Part] = []
+    groups = _with_labels(parts)
+    while groups and tokens > 0:
+        group = groups.pop()
+        cost, text = sum(map(_tokens_of, group)), group[0].get("text")
+        if cost > tokens:
+            cut = len(group) == 1 and isinstance(text, str)
+            kept[:0] = [{**group[0], "text": cut_middle(str(text), Budget("tokens", tokens))}] if cut else []
+            break
+        kept[:0] = group
+        tokens -= cost
+    return kept
+
+
+def _with_labels(parts: list[Part]) -> list[list[Part]]:
+    """The parts, a picture in one group with the label before it and the one behind it."""
+    groups: list[list[Part]] = []
+    for part in parts:
+        label = is_image_label(str(part.get("text", "")))
+        opened = bool(groups) and is_image_label(str(groups[-1][-1].get("text", "")))
+        pictured = bool(groups) and _is_image(groups[-1][-1])
+        if (_is_image(part) and opened and len(groups[-1]) == 1) or (label and pictured):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups

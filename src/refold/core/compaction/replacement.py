@@ -34,6 +34,11 @@ class Replacement(msgspec.Struct, frozen=True):
     message: str  # the summary with its prefix, for the checkpoint line
 
 
+def fitting(tokens: int, usable: int | None) -> int:
+    """Tokens that may be kept word for word: as asked, but at most half of what a window holds (None = unknown)."""
+    return tokens if usable is None else min(tokens, usable // 2)
+
+
 def retained_user_messages(history: Sequence[Entry], budget: int = RETAINED_USER_TOKENS) -> list[tuple[Item, str]]:
     """What people typed, newest first until the budget (tokens) is used, in order; each with its address.
 

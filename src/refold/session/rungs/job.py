@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from refold.core.compaction.due import Due
-from refold.core.compaction.replacement import Replacement
+from refold.core.compaction.local import Asking
+from refold.core.compaction.replacement import RETAINED_USER_TOKENS, Replacement, fitting, summarised
+from refold.core.history import Entry
 from refold.core.items import Item
 from refold.core.prompt import Prompt
 from refold.core.records import CompactionAttempted, Method
@@ -18,15 +20,17 @@ from refold.core.wire import Identity, Wire
 from refold.errors import CompactionFailed
 from refold.model import Completed, FellBack, ItemDone, Model
 from refold.session.events import Notice, SamplingStarted
+from refold.session.hooks import Hook
 from refold.session.memory import Fresh, Memory
-from refold.session.sent import record_sent
+from refold.session.sent import AS_EVER, record_sent
 
 
 class Job(msgspec.Struct, frozen=True):
     """One compaction: of which memory, by which model, why, and what is told anew.
 
     `wire`: one of this model, that knows the history's bytes already. `tools`: those in force. `focus`: a summary is
-    asked for that keeps this in particular. `outline`: no model is asked.
+    asked for that keeps this in particular. `outline`: no model is asked. `beside`: a turn goes on
+    meanwhile, so only so many of the history's entries are read.
     """
 
     memory: Memory
@@ -37,6 +41,14 @@ class Job(msgspec.Struct, frozen=True):
     tools: Sequence[dict[str, Any]] = ()
     focus: str | None = None
     outline: bool = False
+    hooks: Sequence[Hook] = ()
+    beside: int | None = None
+
+    def sees_live(self, snapshot: Sequence[Entry]) -> bool:
+        """Whether this model is told the history as the session's own is, and it is still the live one: then its view
+        of it is known already."""
+        memory = self.memory
+        return self.model.profile is memory.profile and len(snapshot) == len(memory.thread.history)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +60,26 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
 
 
+def closed_by(job: Job, snapshot: Sequence[Entry], text: str) -> Replacement:
+    """What people said and the rules in force, closed by a summary."""
+    memory = job.memory
+    return summarised(
+        snapshot,
+        job.fresh.context,
+        text,
+        summary_id=memory.clock.item_id("msg"),
+        turn_id=memory.thread.open_turn,
+        budget=fitting(RETAINED_USER_TOKENS, memory.profile.usable_window),
+    )
+
+
 # --- one attempt ---------------------------------------------------------------------------------------------------
 
 
 async def ask(
-    job: Job, prompt: Prompt, method: Method, dropped: int, handoff: str | None = None
+    job: Job, prompt: Prompt, method: Method, dropped: int, asking: Asking = AS_EVER
 ) -> tuple[list[Item], Completed]:
-    """One request for a compaction: the output items of the reply and its end."""
+    """One request for a compaction: the output items of the reply and its end. `asking`: how a summary is asked for."""
     memory, thread = job.memory, job.memory.thread
     identity = Identity(
         thread_id=thread.id,
@@ -64,7 +89,17 @@ async def ask(
     )
     request = job.wire.request(prompt, identity)
     told = None if method == "local" else method
-    record_sent(memory, job.wire, prompt, request, kind="compaction", dropped=dropped, handoff=handoff, method=told)
+    record_sent(
+        memory,
+        job.wire,
+        prompt,
+        request,
+        kind="compaction",
+        dropped=dropped,
+        asking=asking,
+        method=told,
+        entries=job.beside,
+    )
     memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
     output: list[Item] = []
     ended: Completed | None = None

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from refold.core.compaction.outline import outline as outline_of
-from refold.core.compaction.replacement import NO_SUMMARY, summarised
-from refold.core.fragments import SUMMARY_MARK
+from refold.core.compaction.replacement import NO_SUMMARY
+from refold.core.compaction.shadow import earlier_of
 from refold.core.history import Entry
-from refold.core.items import message_text
-from refold.session.rungs.job import Found, Job
+from refold.session.memory import Memory
+from refold.session.rungs.job import Found, Job, closed_by
 
 OUTLINE_TOKENS = 8_000  # of facts; at most a quarter of what fills a window
 
 
 def by_outline(job: Job, snapshot: list[Entry]) -> Found:
-    """The facts that the log holds, by rules; an earlier summary goes on in it."""
-    memory, limit = job.memory, job.memory.profile.compact_limit
+    """The facts that the log holds, by rules."""
+    text = outline_text(job.memory, snapshot) or NO_SUMMARY
+    return Found(method="outline", replacement=closed_by(job, snapshot, text))
+
+
+def outline_text(memory: Memory, history: Sequence[Entry]) -> str:
+    """The facts that the log holds of a history; an older summary, or the shadow of an encrypted one, goes on in it."""
+    limit = memory.profile.compact_limit
     budget = OUTLINE_TOKENS if limit is None else min(OUTLINE_TOKENS, limit // 4)
-    summaries = [message_text(e.item).removeprefix(SUMMARY_MARK) for e in snapshot if e.origin == "summary"]
-    text = outline_of(snapshot, budget, earlier=summaries[-1] if summaries else "")
-    replacement = summarised(
-        snapshot,
-        job.fresh.context,
-        text or NO_SUMMARY,
-        summary_id=memory.clock.item_id("msg"),
-        turn_id=memory.thread.open_turn,
-    )
-    return Found(method="outline", replacement=replacement)
+    return outline_of(history, budget, earlier=earlier_of(history, memory.thread.shadows))

@@ -21,6 +21,7 @@ from refold.core.items import OUTPUT_TYPE_OF, OUTPUT_TYPES, Item, is_agent_envel
 from refold.core.jsonio import is_list, is_object
 
 PLAN_TOOL = "update_plan"
+READ_SAID = 1_000  # messages of the model, the newest ones
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -126,8 +127,8 @@ class _Spoken:
 def _decisions(said: Sequence[tuple[Entry, str]], enough: int) -> Found:
     """Sentences that state a decision, newest message first, each once."""
     found: dict[str, str] = {}
-    for e, text in reversed(said):
-        if len(found) >= enough:
+    for count, (e, text) in enumerate(reversed(said)):
+        if len(found) >= enough or count == READ_SAID:
             return Found(_facts(found), unread=True)
         for sentence in decisions(text):
             found.setdefault(sentence, e.address)

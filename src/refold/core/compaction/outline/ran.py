@@ -9,7 +9,7 @@ from refold.core.compaction.outline.fact import Fact, Found
 from refold.core.history import Entry
 
 ERROR_LINES = 3  # of a failed output, the last ones: what went wrong stands there
-READ_CALLS = 5_000  # the newest ones, more than any window holds: a huge history costs no more to read
+READ_CALLS = 1_000  # the newest ones, ten times what a page shows: a huge history costs no more to read
 
 
 class _Runs:

@@ -1,0 +1,101 @@
+"""Ahead: a compaction beside the turn, on the history as it was, put in place when it is ready and still fits.
+
+Rule 1: it is begun once in a window, from `compact_ahead` of the limit on; whatever else changes the history drops it.
+Rule 2: it is put in place only between two samplings, and what was recorded meanwhile stays behind it.
+Rule 3: what fails here costs nothing: the ordinary compaction comes when it is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from refold.core.compaction.due import Due
+from refold.core.wire import Wire
+from refold.core.world import World
+from refold.errors import RefoldError
+from refold.session.events import CompactionStarted, Notice
+from refold.session.memory import Fresh
+from refold.session.scope import Scope
+
+if TYPE_CHECKING:
+    from refold.session.ladder import Prepared
+
+
+def begin(scope: Scope, world: World) -> None:
+    """Begin one, if the context has reached the share of the limit that is set, and none was begun in this window.
+
+    Not over a WebSocket, whose one connection the turn needs, and not where a new window needs no model.
+    """
+    memory, share = scope.memory, scope.memory.config.compact_ahead
+    limit, window = memory.profile.compact_limit, memory.thread.window.number
+    if not share or limit is None or scope.ahead is not None or scope.ahead_in == window:
+        return
+    if scope.model.provider.supports_websockets or memory.config.features.token_budget.enabled:
+        return
+    if memory.tokens < share * limit or memory.thread.is_as_restored:
+        return
+    from refold.session.ladder import prepare
+    from refold.session.room import job_for
+
+    scope.ahead_in = window
+    due = Due("context_limit", "mid_turn", memory.tokens, limit)
+    wire = Wire(scope.model.provider, scope.model.profile)  # the turn's own is in use
+    job = replace(job_for(scope, world, due), wire=wire, beside=len(memory.thread.history))
+    memory.feed.publish(Notice(f"compacting ahead, beside the turn: {due.tokens:,} tokens of {limit:,}"))
+    scope.ahead = asyncio.create_task(prepare(job))
+
+
+async def settle(scope: Scope, due: bool) -> None:
+    """Put it in place if it is ready, or wait for it if a compaction is due anyway."""
+    task = scope.ahead
+    if task is None or not (task.done() or due):
+        return
+    try:
+        prepared = await task
+    except asyncio.CancelledError:
+        if not task.cancelled():  # the turn was interrupted, not this
+            raise
+        scope.ahead = None
+        return
+    except (RefoldError, OSError) as error:
+        scope.ahead = None
+        scope.memory.feed.publish(Notice(f"not compacted ahead: {error}"))
+        return
+    scope.ahead = None
+    _put(scope, prepared)
+
+
+def _put(scope: Scope, prepared: Prepared) -> None:
+    from refold.session.ladder import install
+    from refold.session.room import say_if_often
+
+    memory, job = scope.memory, prepared.job
+    base = prepared.found.replacement.base
+    since = sum(e.tokens for e in memory.thread.history[len(base) :])
+    limit = prepared.limit
+    if not prepared.made_room or (limit is not None and prepared.after + since >= limit):
+        memory.feed.publish(Notice("what was compacted ahead does not fit any more; it is left"))
+        return
+    memory.feed.publish(CompactionStarted(job.why.reason, job.why.phase, job.why.tokens, limit))
+    # What was told since stands behind the replacement, so the model knows the world as of now.
+    told = Fresh(job.fresh.context, memory.thread.world, memory.thread.settings)
+    try:
+        ended = install(prepared, told)
+    except RefoldError as error:
+        memory.feed.publish(prepared.ended(False, str(error)))
+        return
+    memory.feed.publish(ended)
+    say_if_often(scope, ended)
+
+
+async def drop(scope: Scope) -> None:
+    """Leave it: the history is about to change, or the session to close."""
+    task, scope.ahead = scope.ahead, None
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody else will ask
