@@ -10,11 +10,14 @@ from pathlib import Path
 import msgspec
 
 from interop.compare import Differs, Played, compare, ids_in, is_context, without_context
-from interop.ours import Ours
+from interop.ours import PROFILE, Ours
 from interop.real import Real, copied
 from interop.script import FULL, LIMIT, Turn, answer, calls
+from refold.core.config import Config
 from refold.core.records import LineDamaged
 from refold.rollout import read_lines
+from refold.session.clock import Clock
+from refold.session.memory import Memory
 from refold.session.session import Session
 
 
@@ -85,6 +88,14 @@ def with_two_compactions(program: Program) -> Path:
     return program.play(MID_TURN, with_compaction(program)).rollout
 
 
+def undone(program: Ours, write: Callable[[Ours], Path] = with_compaction, turns: int | None = None) -> Path:
+    """The newest compaction was undone, or the last `turns` turns."""
+    rollout = write(program)
+    with Memory.reopen(rollout, PROFILE, Config(), Clock()) as memory:
+        memory.undo(turns)
+    return rollout
+
+
 def begun_as_fork(program: Ours) -> Path:
     parent = with_compaction(program)
     return program.play(Turn("the other way", (answer("fork"),)), parent, how=Session.fork).rollout
@@ -127,6 +138,11 @@ OURS: dict[str, Callable[[Ours], Path]] = {
     "an interrupted turn": with_interrupt,
     "a failed turn": with_failure,
     "killed in a call": killed_in_a_call,
+    "a compaction undone": undone,
+    "a compaction in mid-turn undone": lambda ours: undone(ours, with_mid_turn_compaction),
+    "the second of two undone": lambda ours: undone(ours, with_two_compactions),
+    "an undo undone": lambda ours: undone(ours, undone),
+    "a turn taken back": lambda ours: undone(ours, with_two_compactions, 1),
 }
 
 

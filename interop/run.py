@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
 import time
 
-from interop.checks import Result, checks
+from interop.checks import Field, Result, checks
+from interop.judge import judged
 from interop.real import PLACE, NotInstalled, install
 
 WIDTH = 66  # of the names
@@ -24,7 +26,9 @@ def main() -> int:
     shutil.rmtree(sessions, ignore_errors=True)
     print(f"{version} and refold, in {sessions}\n", flush=True)
     began, results = time.monotonic(), []
-    for result in checks(sessions):
+    numbers = itertools.count(1)
+    judging = judged(lambda: Field(sessions / f"judged-{next(numbers)}"))
+    for result in itertools.chain(checks(sessions), judging):
         results.append(result)
         if result.problem is not None:
             print(f"FAIL {result.name}\n    {result.problem.replace(chr(10), chr(10) + '    ')}\n", flush=True)

@@ -100,6 +100,10 @@ def answer_from(status: int, headers: Mapping[str, str], body: bytes, provider: 
     output = document.get("output") if is_object(document) else None
     if not is_object(document) or not is_list(output) or not all(is_object(item) for item in output):
         raise CompactionFailed(f"{where(provider)} answered with no list of output items: {_start(body)}")
+    if document.get("status") == "incomplete":
+        details = document.get("incomplete_details")
+        reason = details.get("reason") if is_object(details) else None
+        raise CompactionFailed(f"{where(provider)} broke off its answer: {reason or 'incomplete'}")
     identity = document.get("id")
     return EndpointAnswer(
         items=tuple(cast("list[dict[str, Any]]", output)),

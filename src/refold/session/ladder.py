@@ -130,7 +130,7 @@ async def _found(job: Job, snapshot: list[Entry]) -> Found:
         return await _summary_or_outline(job, snapshot)
     try:
         return await by_provider(job, snapshot)
-    except (ModelRefused, CompactionFailed, ContextWindowExceeded) as error:
+    except (ModelRefused, CompactionFailed, ContextWindowExceeded, ResponseIncomplete) as error:
         refused = isinstance(error, ModelRefused) and error.status not in NOT_OFFERED
         refused = refused or is_about_seal(job.memory, error)  # a summary would be refused for it, too
         if refused or not job.memory.config.compaction.fallback:

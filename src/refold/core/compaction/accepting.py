@@ -62,7 +62,7 @@ def judged(output: Sequence[Item], asked: Prompt) -> str | Unfit:
     if called:
         name = called[0].get("name") or called[0]["type"]
         return Unfit("tool call", f"the model called {name} beside its text: it went on working instead of summing up")
-    if refusal or _is_refusal(text):
+    if refusal or is_refusal(text):
         return Unfit("refusal", f"the model refused to write a summary: {_first_line(refusal or text)}")
     *told, handoff = asked.entries
     if _repeats(text, lambda: message_texts(handoff.item)):
@@ -93,7 +93,8 @@ def _refusal_part(output: Sequence[Item]) -> str:
     return ""
 
 
-def _is_refusal(text: str) -> bool:
+def is_refusal(text: str) -> bool:
+    """Whether a text only refuses."""
     plain = text.strip().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").lstrip("*_\"'> ")
     return len(plain.encode()) <= REFUSAL_BYTES and _REFUSAL.match(plain) is not None
 

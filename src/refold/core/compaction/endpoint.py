@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from refold.core.compaction.accepting import is_refusal
 from refold.core.compaction.remote import is_notice
 from refold.core.compaction.replacement import Replacement, context_place
 from refold.core.compaction.shadow import SEALED_TYPES
 from refold.core.fragments import origin_of
 from refold.core.history import Entry
-from refold.core.items import Item, content_parts, is_agent_envelope, message_texts
+from refold.core.items import Item, content_parts, is_agent_envelope, message_text, message_texts
 from refold.errors import CompactionFailed
 
 
@@ -72,4 +73,8 @@ def _stays(item: Item, known: Entry | None) -> bool:
 
 
 def _stands_for_work(item: Item) -> bool:
-    return item.get("type") in SEALED_TYPES or item.get("role") == "assistant" or origin_of(item) == "summary"
+    """Whether an item tells what was done: not an empty text, nor one that only refuses to."""
+    if item.get("role") == "assistant":
+        text = message_text(item)
+        return bool(text.strip()) and not is_refusal(text)
+    return item.get("type") in SEALED_TYPES or origin_of(item) == "summary"
