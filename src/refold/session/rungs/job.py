@@ -44,6 +44,17 @@ class Job(msgspec.Struct, frozen=True):
     hooks: Sequence[Hook] = ()
     beside: int | None = None
 
+    @property
+    def identity(self) -> Identity:
+        """What a request for it says of whom it is for."""
+        thread = self.memory.thread
+        return Identity(
+            thread_id=thread.id,
+            turn_id=thread.open_turn,
+            window_number=thread.window.number,
+            request_kind="compaction",
+        )
+
     def sees_live(self, snapshot: Sequence[Entry]) -> bool:
         """Whether this model is told the history as the session's own is, and it is still the live one: then its view
         of it is known already."""
@@ -80,14 +91,8 @@ async def ask(
     job: Job, prompt: Prompt, method: Method, dropped: int, asking: Asking = AS_EVER
 ) -> tuple[list[Item], Completed]:
     """One request for a compaction: the output items of the reply and its end. `asking`: how a summary is asked for."""
-    memory, thread = job.memory, job.memory.thread
-    identity = Identity(
-        thread_id=thread.id,
-        turn_id=thread.open_turn,
-        window_number=thread.window.number,
-        request_kind="compaction",
-    )
-    request = job.wire.request(prompt, identity)
+    memory = job.memory
+    request = job.wire.request(prompt, job.identity)
     told = None if method == "local" else method
     record_sent(
         memory,

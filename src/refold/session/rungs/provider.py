@@ -16,7 +16,6 @@ from refold.core.history import Entry
 from refold.core.items import ID_PREFIX, Item, with_id
 from refold.core.pairing import for_prompt
 from refold.core.prompt import Prompt
-from refold.core.wire import Identity
 from refold.errors import CompactionFailed, ContextWindowExceeded, ModelRefused, ModelUnavailable, ResponseIncomplete
 from refold.model import Completed, EndpointAnswer, HasCompactEndpoint
 from refold.session.events import SamplingStarted
@@ -121,14 +120,8 @@ async def _at_endpoint(job: Job, snapshot: list[Entry], shadow: Awaitable[str]) 
 
 
 async def _ask_endpoint(job: Job, model: HasCompactEndpoint, prompt: Prompt, left_out: int) -> EndpointAnswer:
-    memory, thread = job.memory, job.memory.thread
-    identity = Identity(
-        thread_id=thread.id,
-        turn_id=thread.open_turn,
-        window_number=thread.window.number,
-        request_kind="compaction",
-    )
-    request = job.wire.compact_request(prompt, identity)
+    memory = job.memory
+    request = job.wire.compact_request(prompt, job.identity)
     record_sent(
         memory, job.wire, prompt, request, kind="compaction", dropped=left_out, method="endpoint", entries=job.beside
     )
