@@ -167,6 +167,27 @@ def test_compaction_that_is_due_meanwhile_waits_for_it_instead_of_asking_again(t
     proven(session)
 
 
+def test_an_interrupt_of_a_turn_that_waits_for_it_ends_the_turn_and_leaves_it(tmp_path: Path) -> None:
+    async def go() -> Session:
+        model = Slow([text_reply("one", usage=NEAR), text_reply("three", usage=SMALL)], text_reply("SUMMARY"))
+        async with start(model, tmp_path) as session:
+            await events_of(session, "first")
+            turn = session.send("x" * 70_000)
+            await model.asked.wait()
+            await asyncio.sleep(0.01)
+            assert session.interrupt()
+            assert (await turn).outcome == "interrupted"
+            assert session._scope.ahead is not None and not session._scope.ahead.done()
+            model.go_on.set()
+            await events_of(session, "third")
+            assert model.summed == 1
+            return session
+
+    session = asyncio.run(asyncio.wait_for(go(), PATIENCE))
+    assert session.memory.thread.compactions == 1
+    proven(session)
+
+
 @pytest.mark.parametrize(
     "summary", [Reply(status=401, body={"error": {"message": "no"}}), text_reply("word " * 90_000)], ids=["no", "large"]
 )

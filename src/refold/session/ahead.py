@@ -53,19 +53,13 @@ async def settle(scope: Scope, due: bool) -> None:
     task = scope.ahead
     if task is None or not (task.done() or due):
         return
-    try:
-        prepared = await task
-    except asyncio.CancelledError:
-        if not task.cancelled():  # the turn was interrupted, not this
-            raise
-        scope.ahead = None
-        return
-    except (RefoldError, OSError) as error:
-        scope.ahead = None
-        scope.memory.feed.publish(Notice(f"not compacted ahead: {error}"))
-        return
+    await asyncio.wait([task])  # not the task itself: an interrupt of the turn is none of it
     scope.ahead = None
-    _put(scope, prepared)
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, RefoldError | OSError):
+        scope.memory.feed.publish(Notice(f"not compacted ahead: {error}"))
+    elif not task.cancelled():
+        _put(scope, task.result())
 
 
 def _put(scope: Scope, prepared: Prepared) -> None:
