@@ -31,8 +31,10 @@ OFTEN = 3  # compactions of one session, from which on and at each doubling it i
 async def make_room(scope: Scope, world: World, phase: Phase, *, pending: int = 0) -> bool:
     """Compact if that is due; `pending`: tokens of what is about to be said. False: it made no room, and would make
     none in this turn."""
-    await ahead.settle(scope, _due(scope, phase, pending) is not None)
     due = _due(scope, phase, pending)
+    if scope.ahead is not None:
+        await ahead.settle(scope, due is not None)
+        due = _due(scope, phase, pending)
     return due is None or (await compact_now(scope, world, due)).made_room
 
 
