@@ -15,7 +15,7 @@ import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import chat, compaction, core, crowd, estimate, turns
+from bench import chat, compaction, core, crowd, estimate, rollouts, rules, turns
 from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
@@ -105,7 +105,24 @@ works. Providers read tools, instructions and input, in this order: what a reque
 its beginning on is what their prompt cache can reuse.
 """,
 )
-GROUPS = (TURNS, COMPACTION, CORE, ESTIMATES, CROWD, CHAT)
+RULES = Group(
+    "Rules",
+    rules.TABLE,
+    {"rules": rules.rows},
+    """\
+What looking at the surroundings costs before a turn: a project of 2,000 folders, AGENTS.md files on the way down, 50
+approved prefixes. When nothing changed it is stats alone.
+""",
+)
+ROLLOUTS = Group(
+    "Rollouts",
+    core.TABLE,
+    {"rollouts": rollouts.rows},
+    """\
+From a file to the thread that it holds, beside folding the whole file in the same way, each in a process of its own.
+""",
+)
+GROUPS = (TURNS, COMPACTION, RULES, ROLLOUTS, CORE, ESTIMATES, CROWD, CHAT)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance

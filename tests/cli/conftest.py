@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -167,8 +168,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*words: Any) -> Ended:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
+        heard = signal.getsignal(signal.SIGINT)  # a program that ends hears none; this process goes on
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main([str(word) for word in words])
+        finally:
+            signal.signal(signal.SIGINT, heard)
         told = capsys.readouterr()
         return Ended(int(ended.value.code or 0), told.out, told.err)
 

@@ -19,8 +19,9 @@ f_ctx_exceeded f_ctx_exceeded_400 f_ctx_exceeded_all f_drop f_failed_ratelimit f
 f_mid_fail f_two_messages g_azure g_openai_named g_remote_500 g_remote_budget_exact_256000 g_remote_budget_one_300k
 g_remote_budget_over_256001 g_remote_budget_three_120k g_remote_ctx_exceeded g_remote_drop g_remote_mid
 g_remote_multi_users g_remote_no_item g_remote_rewrite g_remote_two_items h_compact_prompt h_compact_prompt_file
-i_resume_fork j_downshift j_downshift_comphash j_downshift_override k_world_state_compact l_long_user_cjk
-l_long_user_exact_then_small l_long_user_mid l_long_user_one_100k l_long_user_one_79999 l_long_user_one_80000
+i_resume_fork j_downshift j_downshift_comphash j_downshift_notneeded j_downshift_override k_world_state
+k_world_state_compact l_long_user_cjk l_long_user_exact_then_small l_long_user_mid
+l_long_user_one_100k l_long_user_one_79999 l_long_user_one_80000
 l_long_user_one_80001 l_long_user_small_big_small l_long_user_three_30k l_long_user_two_40k l_long_user_two_50k
 l_long_user_x_81k_y_79996 m_multi_compact m_still_over n_kill_mid_stream n_kill_mid_tool n_sigint_mid_tool p_post_turn
 t_interrupt t_manual_compact t_manual_compact_remote t_steer v_default_retries_500 v_default_retries_drop
@@ -41,8 +42,6 @@ ON_PURPOSE = [
 
 # What is still to be built: the scenario, or the beginning of its name, and what it needs.
 NOT_YET = {
-    "j_downshift_notneeded": "the model_switch section",
-    "k_world_state": "the model_switch section",
     "t_revert": "reverting to a turn",
 }
 

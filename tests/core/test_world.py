@@ -10,22 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refold.core.compaction.undo import told_after
 from refold.core.fragments import KIND_AGENTS_MD, KIND_ENVIRONMENT, KIND_PERMISSIONS, origin_of
 from refold.core.items import PASSTHROUGH, Item
-from refold.core.records import ItemRecorded, WorldObserved
+from refold.core.records import ItemRecorded, Window, WorldObserved
 from refold.core.thread import Thread
 from refold.core.world import (
-    SECTIONS,
     Fragment,
+    Section,
     World,
     diff_patch,
     environment_state,
     fragment_hash,
+    in_model,
+    in_window,
     make_world,
     merge_patch,
     messages,
+    permissions_state,
     permissions_text,
     render,
+    value_of,
 )
 from refold.rollout import read_lines
 
@@ -196,7 +201,7 @@ def test_changed_rules_replace_the_old_ones_and_removed_ones_no_longer_apply() -
     assert "replace all" not in again.text
 
 
-@pytest.mark.parametrize("section", sorted(SECTIONS))
+@pytest.mark.parametrize("section", ["agents_md", "permissions", "environments"])
 def test_a_section_that_the_baseline_does_not_know_is_told(section: str) -> None:
     known = {key: value for key, value in world().state.items() if key != section}
     assert len(render(world(), known)) == 1
@@ -204,6 +209,110 @@ def test_a_section_that_the_baseline_does_not_know_is_told(section: str) -> None
 
 def test_sections_of_a_newer_version_in_the_baseline_do_not_matter() -> None:
     assert render(world(), {**world().state, "weather": {"sun": True}}) == []
+
+
+# --- permissions --------------------------------------------------------------------------------------------
+
+
+def permitted(*prefixes: list[str], text: str = "\nRULES\n") -> World:
+    return World({"permissions": permissions_state(text, prefixes)}, {"permissions": text})
+
+
+def test_only_new_prefixes_are_told_alone() -> None:
+    [saved] = render(permitted(["git", "status"], ["make"]), permitted(["git", "status"]).state)
+    assert (saved.role, saved.text) == ("developer", 'Approved command prefix saved:\n- ["make"]\n')
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        permitted(["git", "push"]),
+        permitted(["git", "status"], text="\nOTHER RULES\n"),
+        World({"permissions": {"instructions": "other"}}),
+        World({}),
+    ],
+)
+def test_whatever_else_changed_the_whole_text_is_told(before: World) -> None:
+    now = permitted(["git", "status"])
+    assert texts(render(now, before.state)) == texts(render(now, None))
+    assert texts(render(now, None))[0].startswith("<permissions instructions>\nRULES\n")
+    assert '\n- ["git","status"]\n</permissions instructions>' in texts(render(now, None))[0]
+
+
+def test_without_prefixes_nothing_is_said_of_them() -> None:
+    assert texts(render(permitted(), None)) == ["<permissions instructions>\nRULES\n</permissions instructions>"]
+
+
+def test_a_snapshot_of_permissions_has_the_real_programs_shape_and_its_hash_is_without_prefixes() -> None:
+    one, two = permitted(["make"]).state["permissions"], permitted().state["permissions"]
+    assert one == {**two, "approved_command_prefixes": [["make"]]}
+
+
+def test_walls_are_told_with_every_folder_and_the_network() -> None:
+    text = permissions_text("workspace-write", "on-request", writable_roots=("/w", "/{x}"), network=True)
+    assert "\n- /w\n- /{x}\nEven there" in text
+    assert "\nNetwork: on. " in text and "\nReviewer: user. " in text
+    assert "\nNetwork: off. " in permissions_text("read-only", "never")
+    assert "Reviewer" not in permissions_text("read-only", "never")
+    assert "\nReviewer: none. " in permissions_text("read-only", "untrusted", reviewer="none")
+
+
+# --- what stands beside them --------------------------------------------------------------------------------
+
+
+def test_what_the_developer_says_comes_first_then_what_stands_alone_then_the_users() -> None:
+    now = in_model(in_window(world(), Window(1, "w1"), "GUIDE"), "b", "BE b", {"model": "a"}, None)
+    now = World(now.state, {**now.texts, "developer_instructions": "DEV"})
+    own = [Section("refold.x", lambda world, before: [Fragment("user", "x", "X"), Fragment("developer", "x", "D")])]
+    kinds = [f.kind.partition(".")[0] for f in render(now, None, own)]
+    assert kinds == [
+        "model_switch",
+        "generic",
+        "context_window_guidance",
+        "permissions",
+        "x",
+        "context_window",
+        "agents_md",
+        "environments",
+        "x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "former", "switched"),
+    [
+        (None, None, None),
+        ({}, "a", None),
+        ({"model": "a"}, None, None),
+        ({"model": "b"}, "a", "a"),
+        ({}, "b", "a"),
+        ({"model": "a", "refold": {"switched": "a"}}, "a", "a"),
+        ({"model": "b", "refold": {"switched": "b"}}, "b", "a"),
+    ],
+)
+def test_a_model_that_took_over_is_told_its_own_instructions(told: Any, former: str | None, switched: Any) -> None:
+    now = in_model(World({}), "a", "BE a", told, former)
+    assert (now.state["model"], value_of(now.state, "refold.switched")) == ("a", switched)
+    assert len(render(now, None)) == (switched is not None)
+    assert len(render(now, told)) == (switched is not None and switched != value_of(told, "refold.switched"))
+
+
+def test_what_was_told_in_part_to_one_that_knew_something_else_is_told_whole() -> None:
+    knew, other = permitted(["git"]).state, permitted(["git"], text="\nOTHER\n").state
+    now = permitted(["git"], ["make"])
+    patch = WorldObserved(False, diff_patch(knew, now.state))
+    assert told_after(knew, knew, [patch]) == now.state
+    assert told_after(other, knew, [patch]) == {}
+    [whole] = render(now, told_after(other, knew, [patch]))
+    assert '["git"]' in whole.text
+
+
+def test_sections_of_ours_are_each_of_one_world_or_the_other() -> None:
+    knew: dict[str, Any] = {"refold": {"a": {"n": 1}, "b": 1}}
+    other: dict[str, Any] = {"refold": {"a": {"n": 9}, "b": 9}}
+    patch = WorldObserved(False, {"refold": {"a": {"n": 2}, "c": 3}})
+    assert told_after(other, knew, [patch]) == {"refold": {"a": {"n": 2}, "b": 9, "c": 3}}
+    assert told_after(other, knew, [WorldObserved(False, {"refold": {"b": None}})]) == {"refold": {"a": {"n": 9}}}
 
 
 # --- hashes -------------------------------------------------------------------------------------------------

@@ -88,19 +88,28 @@ def test_project_files_share_the_limit(project):
     (project / "AGENTS.md").write_text("a" * 30_000)
     (project / "sub" / "AGENTS.md").write_text("b" * 10_000)
     (project / "sub" / "deep" / "AGENTS.md").write_text("c")
-    found = text(project / "sub" / "deep")
-    assert found == "a" * 30_000 + "\n\n" + "b" * (32 * 1024 - 30_000)
+    rest = 32 * 1024 - 30_000
+    assert text(project / "sub" / "deep") == (
+        "a" * 30_000
+        + "\n\n"
+        + "b" * rest
+        + f"\n[{project}/sub/AGENTS.md goes on: {rest:,} of 10,000 bytes are above (project_doc_max_bytes)]\n"
+        + f"\n\n[{project}/sub/deep/AGENTS.md is left out: "
+        + "the files above it are as long as project_doc_max_bytes allows]\n"
+    )
 
 
 def test_users_file_does_not_use_up_the_projects_limit(project, tmp_path):
     (tmp_path / "AGENTS.md").write_text("u" * 100)
     (project / "AGENTS.md").write_text("a" * 100)
-    assert text(project, tmp_path, 10) == "u" * 10 + "\n\n--- project-doc ---\n\n" + "a" * 10
+    mine, theirs = text(project, tmp_path, 10).split("\n\n--- project-doc ---\n\n")
+    assert mine.startswith("u" * 10 + "\n[") and theirs.startswith("a" * 10 + "\n[")
 
 
 def test_limit_cuts_between_characters(project):
     (project / "AGENTS.md").write_text("äöü")
-    assert text(project, max_bytes=5) == "äö"
+    assert text(project, max_bytes=5).startswith("äö\n[")
+    assert text(project, max_bytes=6) == "äöü"
 
 
 def test_bytes_that_are_not_text_are_replaced_not_dropped(project):
@@ -119,11 +128,52 @@ def test_folder_or_pipe_with_the_name_is_no_file(project):
     assert found == ["root"]
 
 
-def test_link_is_followed_and_a_dangling_one_is_nothing(project, tmp_path):
+def test_link_is_followed_and_one_that_leads_nowhere_is_named(project, tmp_path):
     (tmp_path / "shared.md").write_text("shared")
     (project / "AGENTS.md").symlink_to(tmp_path / "shared.md")
-    (project / "sub" / "AGENTS.md").symlink_to(tmp_path / "none.md")
-    assert text(project / "sub") == "shared"
+    (project / "sub" / "AGENTS.override.md").symlink_to(tmp_path / "none.md")
+    (project / "sub" / "AGENTS.md").write_text("sub")
+    (project / "sub" / "deep" / "AGENTS.md").symlink_to("AGENTS.md")
+    assert text(project / "sub" / "deep") == "\n\n".join(
+        [
+            "shared",
+            f"[{project}/sub/AGENTS.override.md is a link to a file that is not there]\n",
+            "sub",
+            f"[{project}/sub/deep/AGENTS.md cannot be read: Too many levels of symbolic links]\n",
+        ]
+    )
+
+
+def test_a_file_that_is_no_text_is_named_in_place_of_it(project):
+    (project / "AGENTS.md").write_bytes("Use tabs.".encode("utf-16"))
+    (project / "sub" / "AGENTS.md").write_text("sub")
+    named = f"[{project}/AGENTS.md is not text but 20 bytes of something else: left out]\n"
+    assert text(project / "sub") == f"{named}\n\nsub"
+
+
+def test_a_huge_file_is_read_no_further_than_it_counts(project):
+    with (project / "AGENTS.md").open("wb") as file:
+        file.write(b"first line\n")
+        file.truncate(1 << 40)
+    found = text(project, max_bytes=11)
+    assert found.startswith("[") and "is not text but 1,099,511,627,776 bytes" in found
+    (project / "AGENTS.md").write_text("x" * 5_000_000)
+    assert text(project).endswith("goes on: 32,768 of 5,000,000 bytes are above (project_doc_max_bytes)]\n")
+
+
+def test_other_names_count_where_the_usual_ones_are_not(project):
+    for name in ("CLAUDE.md", "RULES.md"):
+        (project / name).write_text(name)
+    (project / "sub" / "CLAUDE.md").write_text("not this")
+    (project / "sub" / "AGENTS.md").write_text("sub")
+    found = find_agents_md(project / "sub", None, PROJECT_DOC_MAX_BYTES, fallbacks=("RULES.md", "CLAUDE.md"))
+    assert found["text"] == "RULES.md\n\nsub"
+
+
+def test_no_bytes_is_no_rules(project, tmp_path):
+    (project / "AGENTS.md").write_text("root")
+    (tmp_path / "AGENTS.md").write_text("mine")
+    assert find_agents_md(project, tmp_path, 0) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read, root included")

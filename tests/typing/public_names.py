@@ -33,6 +33,7 @@ from refold.core.records import ItemRecorded, TurnEnded
 from refold.core.usage import Usage
 from refold.model import Model
 from refold.session.events import CompactionEnded, Event, TextPreview
+from refold.session.pins import Pin
 from refold.session.preview import Preview
 from refold.session.session import Turn
 from refold.session.sync import SyncSession
@@ -124,6 +125,9 @@ async def talk(folder: Path) -> TurnResult:
         assert_type(await session.compact(), CompactionEnded)
         assert_type(await session.compact(preview=True), Preview)
         assert_type(await session.undo(), Undone)
+        assert_type(session.pin("5"), Pin)
+        assert_type(session.unpin("5"), list[str])
+        assert_type(session.drop_rule("5"), list[str])
         session.hooks.append(Watching())
         result = await session.send("And now?", images=[folder / "p.png"], output_schema={"type": "object"})
         assert_type(result, TurnResult)

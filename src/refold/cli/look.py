@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import click
@@ -14,8 +15,9 @@ from refold.cli.style import gauge, paint
 from refold.core.config import Config
 from refold.core.fragments import origin_of
 from refold.core.jsonio import dump
+from refold.core.profile import Profile
 from refold.core.thread import Thread
-from refold.core.world import messages, render
+from refold.core.world import in_model, messages, render
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.reader import find_line, read_lines
@@ -107,7 +109,7 @@ def context(
     if thread.usable_window and model is None and config.model_context_window is None:
         profile = profile.with_usable(thread.usable_window)  # as the session was run with
     view = context_of(thread, profile)
-    added = _live_rows(thread, home, config, folder(cwd)) if live else []
+    added = _live_rows(thread, profile, home, config, folder(cwd)) if live else []
     if as_json:
         document = msgspec.to_builtins(view)
         print(dump({**document, **({"live": msgspec.to_builtins(added)} if live else {})}).decode())
@@ -139,14 +141,20 @@ def find(reference: str) -> Path:
     return path
 
 
-def _live_rows(thread: Thread, home: Home, config: Config, cwd: str | None) -> list[ContextRow]:
+def _live_rows(thread: Thread, profile: Profile, home: Home, config: Config, cwd: str | None) -> list[ContextRow]:
     """What a turn that may run commands would tell the model anew, because it changed since."""
-    from refold.observe import observe
+    from refold.cli.options import command_tools
+    from refold.observe import Watch, observe
+    from refold.session.rules import permitted
     from refold.tools.commands import exec_command
 
-    where = surroundings(directory_of(thread, cwd), home, config, [exec_command], None)
-    world = observe(where, datetime.now().astimezone())
-    told = messages(render(world, thread.world), ["msg_1", "msg_2", "msg_3", "msg_4"], None)
+    _, approve, _ = command_tools(config, allow_exec=False)
+    where = surroundings(directory_of(thread, cwd), home, config, [exec_command], approve)
+    where, watch = msgspec.structs.replace(where, context_window=profile.context_window), Watch()
+    world = observe(permitted(where, config, watch), datetime.now().astimezone(), watch)
+    instructions = profile.base_instructions or thread.base_instructions or ""
+    world = in_model(world, profile.slug, instructions, thread.world, (thread.settings or {}).get("model"))
+    told = messages(render(world, thread.world), map("msg_{}".format, count()), None)
     from refold.core.tokens import measure
 
     return [

@@ -113,7 +113,7 @@ def settings_from(words: tuple[str, ...]) -> tuple[Home, Config]:
     mode = config.sandbox_mode or ("workspace-write" if not _fault() else None)
     # on-request is about leaving a sandbox: where none was asked for and none can be built, each command is asked
     policy = (config.approval_policy or "on-request") if mode else "untrusted"
-    return home, msgspec.structs.replace(config, sandbox_mode=mode, approval_policy=policy)
+    return home, msgspec.structs.replace(config, sandbox_mode=mode, approval_policy=policy, approvals_reviewer="user")
 
 
 def _person() -> bool:

@@ -11,9 +11,10 @@ from refold.core.hook_settings import HookSettings, parse_hooks
 from refold.core.jsonio import is_object
 from refold.core.limits import Compaction, Features, Limits, Price, TokenBudget
 from refold.core.mcp import McpServer, check_server
-from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, SandboxMode, WorkspaceWrite
+from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, Reviewer, SandboxMode, WorkspaceWrite
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
+from refold.core.skill import SkillSettings
 from refold.core.truncate import policy_with_limit
 from refold.errors import ConfigError
 
@@ -30,6 +31,8 @@ FOREIGN_KEYS = frozenset(
         "model_instructions_file",
         "model_supports_reasoning_summaries",
         "plan_mode_reasoning_effort",
+        "include_apps_instructions",
+        "include_collaboration_mode_instructions",
     }
 )
 ALIKE = 0.8  # how near a misspelling is, by difflib: `modle` is, and no other key of the real program
@@ -61,10 +64,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     compact_prompt: str | None = None
     experimental_compact_prompt_file: str | None = None  # path
     approval_policy: ApprovalPolicy | None = None
+    approvals_reviewer: Reviewer = "user"
     sandbox_mode: SandboxMode | None = None
     sandbox_workspace_write: WorkspaceWrite = WorkspaceWrite()
     shell_environment_policy: EnvironmentPolicy = EnvironmentPolicy()
     project_doc_max_bytes: int = PROJECT_DOC_MAX_BYTES
+    project_doc_fallback_filenames: tuple[str, ...] = ()
+    developer_instructions: str | None = None
+    include_permissions_instructions: bool = True  # false: the model is not told of them
+    include_environment_context: bool = True
+    skills: SkillSettings = SkillSettings()
     limits: Limits = Limits()
     model_price: Price | None = None
     hooks: HookSettings = HookSettings()
@@ -133,6 +142,7 @@ _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "limits": (Limits, False),
     "compaction": (Compaction, False),
     "model_price": (Price, False),
+    "skills": (SkillSettings, True),
 }
 
 

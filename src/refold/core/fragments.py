@@ -19,6 +19,7 @@ Origin: TypeAlias = Literal["typed", "injected", "summary", "hook", "model", "to
 SUMMARY_MARK = template("summary_prefix") + "\n"  # how a summary of any generation since 2025-11 begins
 
 AGENTS_MD_HEAD = "# AGENTS.md instructions"
+PREFIX_SAVED = "Approved command prefix saved:"
 NO_LONGER_APPLY = "The previously provided AGENTS.md instructions no longer apply."
 REPLACES = "These AGENTS.md instructions replace all previously provided AGENTS.md instructions.\n\n"
 
@@ -28,6 +29,10 @@ KIND_IMAGE = "user.image"
 KIND_AUDIO = "user.audio"
 KIND_SUMMARY = "compaction.summary"
 KIND_PERMISSIONS = "permissions.instructions"
+KIND_PREFIX_SAVED = "permissions.approved_command_prefix"
+KIND_MODEL_SWITCH = "model_switch.instructions"
+KIND_SERVERS = "refold.mcp_instructions"
+KIND_DEVELOPER = "generic.developer_instructions"
 KIND_AGENTS_MD = "agents_md.instructions"
 KIND_ENVIRONMENT = "environments.environment_context"
 KIND_TURN_ABORTED = "generic.turn_aborted"
@@ -60,7 +65,7 @@ LONGEST_START = max(map(len, USER_CONTEXT_STARTS))
 
 DEVELOPER_CONTEXT_STARTS = (
     "<permissions instructions>",
-    "Approved command prefix saved:",
+    PREFIX_SAVED,
     "<model_switch>",
     "<apps_instructions>",
     "<collaboration_mode>",
@@ -76,6 +81,7 @@ DEVELOPER_CONTEXT_STARTS = (
     "<context_window>",
     "<context_window_guidance>",
     "<rollout_budget>",
+    "<mcp_instructions>",
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from refold.core.records import Rendering
@@ -19,6 +21,8 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
     `model`, `provider`, `effort`: who is asked for a summary; None = as the session. `keep_tools`: the request for a
     summary names the session's tools, so that it begins as the samplings do. `rendering`: how it tells the history.
+
+    `pin_percent`: how much of the context window pinned texts may take, together (docs/pins.md).
     """
 
     fallback: bool = True
@@ -28,6 +32,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
     keep_tools: bool = False
     rendering: Rendering = "structured"
+    pin_percent: Annotated[float, msgspec.Meta(ge=0, le=50)] = 1
 
 
 class TokenBudget(msgspec.Struct, frozen=True, kw_only=True):

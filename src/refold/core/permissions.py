@@ -10,6 +10,7 @@ from refold.core.items import Item
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ApprovalPolicy = Literal["never", "on-request", "untrusted", "on-failure"]
+Reviewer = Literal["user", "auto_review"]  # who answers; auto_review: a program of the host's, in the user's place
 
 
 class WorkspaceWrite(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ Rule 1: only these change a Thread. Rule 2: what this version does not know is k
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -106,6 +107,8 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     world: JSON | None = None
     settings: JSON | None = None
     steers: dict[str, str] | None = None  # messages that wait; None = this line does not say
+    pins: tuple[JSON, ...] | None = None  # texts that stay, with their addresses; None = this line does not say
+    dropped_rules: tuple[JSON, ...] | None = None  # sentences that are as others, with their addresses; None as above
     facts: JSON = {}  # method, reason, phase, tokens before and after; of an encrypted item its maker and its shadow
     response_id: str | None = None
     payload: JSON = {}  # keys that only the real program reads, and a foreign checkpoint's others, kept
@@ -121,6 +124,27 @@ class SteerQueued(msgspec.Struct, frozen=True):
     """A message that waits for the next sampling; it becomes the item with this id."""
 
     item_id: str
+    text: str
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """A text of the record at `address`, whole or in part, that every later context holds word for word."""
+
+    address: str
+    text: str
+
+
+class Unpinned(msgspec.Struct, frozen=True):
+    """What was pinned of the record at `address` need not stay any more: this text, or all of it (None)."""
+
+    address: str
+    text: str | None = None
+
+
+class RuleDropped(msgspec.Struct, frozen=True):
+    """A sentence that a person typed in the message at `address` is no longer kept before others."""
+
+    address: str
     text: str
 
 
@@ -189,6 +213,9 @@ Record: TypeAlias = (
     | Compacted
     | RolledBack
     | SteerQueued
+    | Pinned
+    | Unpinned
+    | RuleDropped
     | CompactionAttempted
     | Known
     | RequestSent
@@ -196,6 +223,11 @@ Record: TypeAlias = (
     | LineKept
     | LineDamaged
 )
+
+
+def addressed(texts: Iterable[tuple[str, str]]) -> tuple[JSON, ...] | None:
+    """Texts with their addresses as a checkpoint holds them; None where there are none."""
+    return tuple({"address": address, "text": text} for address, text in texts) or None
 
 
 _R = TypeVar("_R", bound=Record)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from refold.core.compaction.carried import Carried, carried_by
 from refold.core.compaction.replacement import rebuild_from_summary
 from refold.core.compaction.shadow import Shadow, seal_of, sealed, shadows_of
 from refold.core.guess import Guess, guess_items, guess_text
@@ -23,14 +24,17 @@ from refold.core.records import (
     ItemRecorded,
     Known,
     Line,
+    Pinned,
     Record,
     RequestSent,
     RolledBack,
+    RuleDropped,
     SessionStarted,
     SettingsApplied,
     SteerQueued,
     TurnEnded,
     TurnStarted,
+    Unpinned,
     UsageCounted,
     Window,
     WorldObserved,
@@ -57,8 +61,8 @@ class Thread:
         self.window_prefix: int | None = None  # total tokens of the window's first response
         self.total_usage = Usage()  # everything that this session has used
         self.used_before_turn = Usage()  # what it had used when the newest turn began
-        self.attempted: CompactionAttempted | None = None  # the newest attempt that went well
-        self.shadows: dict[str, Shadow] = {}  # what can be read beside encrypted items, by their content
+        self.attempted: CompactionAttempted | None = None  # the newest since the checkpoint that went well
+        self.shadows: dict[str, Shadow] = {}  # what can be read beside the history's encrypted items, by their content
         self._holds_seal = False  # so that a history without any need not be looked through
         self.world: JSON | None = None  # what the model was last told (the baseline); None = tell it everything
         self.settings: JSON | None = None  # the newest turn context
@@ -68,6 +72,8 @@ class Thread:
         self.compactions = 0
         self.known: set[str] = set()  # hashes of what the log holds for requests to refer to
         self.sent = 0  # requests that went out
+        self.pins: dict[tuple[str, str], None] = {}  # (address, text) of what every later context holds, in order
+        self.dropped_rules: dict[tuple[str, str], None] = {}  # (address, sentence) of rules that are as other sentences
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
         self.checkpoint: int | None = None  # where the newest one stands; what an undo undoes
@@ -149,6 +155,8 @@ class Thread:
                 self.attempted = record if outcome == "completed" else self.attempted
             case SteerQueued(item_id=item_id, text=text):
                 self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
+            case Pinned() | Unpinned() | RuleDropped():
+                self._keep(record)
             case Known(hash=digest):
                 self.known.add(digest)
             case RequestSent():
@@ -161,6 +169,16 @@ class Thread:
                 self.window = Window(0, record.window_id, record.window_id)
             case _:
                 pass  # kept in the log, changes nothing
+
+    def _keep(self, record: Pinned | Unpinned | RuleDropped) -> None:
+        address, text = record.address, without_lone_surrogates(record.text)
+        match record:
+            case Pinned():
+                self.pins[address, text] = None
+            case Unpinned():
+                self.pins = {pin: None for pin in self.pins if pin[0] != address or text not in (None, pin[1])}
+            case RuleDropped():
+                self.dropped_rules[address, text] = None
 
     def _install(self, record: Compacted, ordinal: int) -> None:
         here = f"{self.id}:{ordinal}"
@@ -176,17 +194,36 @@ class Thread:
         self.window = record.window or self.window.next("")
         self.window_prefix = None
         self.world = record.world
+        self._carry(carried_by(record, self.id))
         self.settings = record.settings or self.settings
-        self.shadows.update(shadows_of(record))
-        self._holds_seal = bool(sealed(self.history))
+        shadows = {**self.shadows, **shadows_of(record)}
+        seals = [seal_of(e.item) for e in sealed(self.history)]
+        self.shadows = {seal: shadows[seal] for seal in seals if seal in shadows}
+        self._holds_seal = bool(seals)
+        self.attempted = None
         self._estimate()
         if record.steers is not None:
             self.steers.clear()
             self.steers.update(record.steers)
+        if record.pins is not None:
+            self.pins = {(one["address"], one["text"]): None for one in record.pins}
+        if record.dropped_rules is not None:
+            self.dropped_rules = {(one["address"], one["text"]): None for one in record.dropped_rules}
         self.checkpoint = ordinal
         self.restored = len(self.history) if record.facts.get("waits") is True else None
         if record.facts.get("method") not in NO_COMPACTION:
             self.compactions += 1
+
+    def _carry(self, told: Carried | None) -> None:
+        """Take what a checkpoint says of what stands before it; where all of that was read, it is so already."""
+        if told is not None:
+            self.turns, self.compactions, self.sent = told.turns, told.compactions, told.sent
+            self.known = set(told.known)
+            self.total_usage, self.used_before_turn = told.used, told.used_before_turn
+            self.usage_told = told.usage_told
+            self.open_turn, self.usable_window = told.open_turn, told.usable_window
+            self.settings = told.settings
+            self.pins, self.dropped_rules = {}, {}  # it says them itself, if there are any
 
     def _estimate(self) -> None:
         self.last_usage = Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
@@ -236,6 +273,7 @@ def _state(thread: Thread) -> dict[str, Any]:
         "settings": thread.settings,
         "turn": (thread.open_turn, thread.usable_window, thread.turns, thread.compactions),
         "steers": thread.steers,
+        "pins": (list(thread.pins), list(thread.dropped_rules)),
         "sent": (thread.sent, thread.known),
         "beside": (thread.shadows, thread.used_before_turn, thread.attempted),
         "undo": (thread.checkpoint, thread.restored),

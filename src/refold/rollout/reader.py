@@ -29,7 +29,7 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
     """
     skimmed = -1
     with open_rollout(path) as file:
-        for number, offset, raw in _raw_lines(file, path, head):
+        for number, offset, raw in raw_lines(file, path, head):
             if skim and (ordinal := unfolded(raw)) is not None:
                 skimmed = max(skimmed, ordinal)
                 continue
@@ -48,7 +48,7 @@ def find_line(path: Path, ordinal: int) -> str | None:
     meant: bytes | None = None
     numbered: bool | None = None  # whether the file's lines have ordinals
     with open_rollout(path) as file:
-        for number, _, raw in _raw_lines(file, path):
+        for number, _, raw in raw_lines(file, path):
             line = decode(raw, number)
             if line is None:
                 continue
@@ -108,20 +108,28 @@ def _open_zstd(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", zstd.open(path, "rb"))
 
 
-def _raw_lines(file: IO[bytes], path: Path, head: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-    """(number, offset in bytes, the line with its end), numbers from 1, offsets from 0."""
-    number = offset = 0
+def raw_lines(
+    file: IO[bytes], path: Path, head: int | None = None, *, start: int = 0
+) -> Iterator[tuple[int, int, bytes]]:
+    """(number, offset in bytes, the line with its end), numbers from 1 at the line that begins at `start`.
+
+    Raises RolloutError, RolloutCorrupt as `read_lines` does.
+    """
+    number, offset = 0, start
     longest = MAX_LINE_BYTES if head is None else max(head, MAX_FIRST_LINE_BYTES)
     try:
+        if file.tell() != start:
+            file.seek(start)
         while longest > 0 and (raw := file.readline(longest)):
             number += 1
             if len(raw) == longest and not raw.endswith(b"\n"):
                 if head is not None and number > 1:
                     return  # it goes on beyond the head
+                where = f"a line at byte {offset}" if start else f"line {number}, at byte {offset},"
                 raise RolloutCorrupt(
-                    f"{path}: line {number}, at byte {offset}, is longer than {longest:,} bytes", line=number
+                    f"{path}: {where} is longer than {longest:,} bytes", line=None if start else number
                 )
-            yield number, offset, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            yield number, offset, raw.removeprefix(codecs.BOM_UTF8) if offset == 0 else raw
             offset += len(raw)
             longest = MAX_LINE_BYTES if head is None else head - offset
     except RolloutError:

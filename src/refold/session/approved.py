@@ -69,6 +69,12 @@ def read_approvals(home: Path) -> tuple[Approval, ...]:
         raise Damaged(f"{home / FILE} approves nothing: {error}; mend it or remove it") from error
 
 
+def prefixes_in(approvals: Sequence[Approval], workspace: str) -> tuple[tuple[str, ...], ...]:
+    """The words with which commands begin that were allowed for good in a workspace, in the order of the file."""
+    real = os.path.realpath(workspace)
+    return tuple(dict.fromkeys(approval.words for approval in approvals if approval.workspace == real))
+
+
 def remember(home: Path, *new: Approval) -> None:
     """Add to what was allowed for good. Raises Damaged, OSError."""
     import tempfile  # only here, and slow to import

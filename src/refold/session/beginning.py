@@ -72,7 +72,13 @@ def surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool], ap
         home=str(home.path),
         sandbox_mode=config.sandbox_mode or (free if commands else "read-only"),
         approval_policy=config.approval_policy or ("untrusted" if approve else "never"),
+        reviewer=config.approvals_reviewer if approve else "none",
+        developer_instructions=config.developer_instructions or "",
         project_doc_max_bytes=config.project_doc_max_bytes,
+        project_doc_fallback_filenames=config.project_doc_fallback_filenames,
+        tell_permissions=config.include_permissions_instructions,
+        tell_environment=config.include_environment_context,
+        skills=config.skills,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import msgspec
+from msgspec.structs import replace
 
 from refold.core.compaction.accepting import is_larger
 from refold.core.compaction.due import size_of
@@ -95,6 +96,10 @@ async def prepare(job: Job) -> Prepared:
     told, ordinal = thread.world, thread.next_ordinal
     snapshot = thread.history[: job.beside]
     found = await hooked.after(job, await _found(job, snapshot), snapshot)
+    if thread.pins:
+        from refold.session.pins import pinned_in
+
+        found = replace(found, replacement=pinned_in(memory, found.replacement, thread.history[len(snapshot) :]))
     after = size_of(thread, (entry(item, "") for item in found.replacement.items))
     limit, used = memory.profile.compact_limit, thread.total_usage - used
     return Prepared(job, found, before, after, limit, used, told, ordinal)

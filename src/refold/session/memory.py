@@ -18,6 +18,7 @@ import msgspec
 
 from refold import __version__
 from refold.core.compaction.account import account
+from refold.core.compaction.carried import carried
 from refold.core.compaction.due import Due, context_tokens, due
 from refold.core.compaction.replacement import Replacement
 from refold.core.compaction.shadow import facts_of
@@ -40,15 +41,17 @@ from refold.core.records import (
     UsageCounted,
     Window,
     WorldObserved,
+    addressed,
     well_formed,
 )
-from refold.core.thread import Thread
+from refold.core.thread import NO_COMPACTION, Thread
 from refold.core.truncate import recording_budget
 from refold.core.usage import Usage, usage_from_api
 from refold.errors import CompactionFailed, RolloutCorrupt, SessionClosed
 from refold.model import Model
-from refold.rollout import FileStore, MemoryStore, Store, read_lines
+from refold.rollout import FileStore, MemoryStore, Store
 from refold.rollout.catalogue import Catalogue
+from refold.rollout.lineage import active_lines
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded
 from refold.session.feed import Feed
@@ -301,6 +304,10 @@ class Memory:
         if tuple(self.thread.history[:known]) != replacement.base:
             raise CompactionFailed("the history was replaced while it was being compacted; nothing was changed")
         later = self.thread.history[known:]
+        if self.thread.pins and facts.get("method") not in NO_COMPACTION:
+            from refold.session.pins import pinned_in
+
+            replacement = pinned_in(self, replacement, later)
         items = (*replacement.items, *(entry.item for entry in later))
         records: list[Record] = [
             Compacted(
@@ -311,7 +318,14 @@ class Memory:
                 world=fresh.world,
                 settings=fresh.settings,
                 steers=dict(self.thread.steers),
-                facts={**facts, **facts_of(replacement, items, self.thread.shadows), "goal_ids": _goals(replacement)},
+                pins=addressed(self.thread.pins),
+                dropped_rules=addressed(self.thread.dropped_rules),
+                facts={
+                    **facts,
+                    **facts_of(replacement, items, self.thread.shadows),
+                    "goal_ids": _goals(replacement),
+                    **carried(self.thread, settings=fresh.settings),
+                },
                 response_id=response_id,
                 payload=account(self.thread, response_id, facts.get("phase")),
             )
@@ -358,12 +372,13 @@ def without_collector() -> Generator[None]:
 
 
 def read_thread(path: Path, *, headless: bool = False) -> Thread:
-    """Fold a rollout file. Raises RolloutNotFound, RolloutError, RolloutCorrupt (empty, or not a rollout).
+    """Fold a rollout file from its newest checkpoint on (docs/rollout.md), with what it goes on from (`history_base`).
 
+    Raises RolloutNotFound (also for that file), RolloutError, RolloutCorrupt (empty, or not a rollout).
     `headless`: a list of items without a session_meta line will do, to look at.
     """
     with without_collector():
-        thread = Thread.replay(read_lines(path, skim=True))
+        thread = Thread.replay(active_lines(path))
     if thread.meta is None and headless and thread.history:
         return thread
     if thread.meta is None:

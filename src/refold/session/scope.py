@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ from refold.core.jsonio import dump
 from refold.core.truncate import tokens_for
 from refold.core.wire import Wire
 from refold.model import Model
-from refold.observe import Surroundings
+from refold.observe import Surroundings, Watch
 from refold.session.hooks import Hook
 from refold.session.memory import Memory
 from refold.session.permits import Approve
@@ -22,6 +22,7 @@ from refold.tools.processes import Processes
 
 if TYPE_CHECKING:
     from refold.session.ladder import Prepared
+    from refold.session.sections import Section
 
 
 class Gate:
@@ -63,6 +64,7 @@ class Scope:
         toolbox: Toolbox,
         surroundings: Surroundings,
         approve: Approve | None,
+        sections: Sequence[Section] = (),
     ) -> None:
         self.memory = memory
         self.model = model
@@ -70,6 +72,9 @@ class Scope:
         self.asking = asyncio.Lock()  # a person answers one question at a time
         self.toolbox = toolbox
         self.surroundings = surroundings
+        self.sections = sections  # the host's own parts of the world
+        self.watch = Watch()  # what was read of the surroundings before
+        self.told_person: set[str] = set()  # of what was found wrong there
         self.approve = approve
         self.hooks: list[Hook] = _configured_hooks(memory, surroundings.cwd)
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer

@@ -61,6 +61,11 @@ class Servers:
             scope.hooks.insert(0, _Refreshed(scope, there))
         return tuple(map(Notice, texts))
 
+    @property
+    def instructions(self) -> dict[str, str]:
+        """What the servers say of their tools, by their names."""
+        return {server.name: server.instructions for server in self._open if server.instructions}
+
     async def aclose(self) -> None:
         """End every connection: no process is left, also when this is cancelled."""
         if self._open:

@@ -33,11 +33,13 @@ from refold.session.permits import Approve
 from refold.session.rungs.summariser import checked
 from refold.session.said import said
 from refold.session.scope import Scope
+from refold.session.sections import Section, checked_sections
 from refold.session.shadow import inherited
 from refold.session.turn import run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
+    from refold.session.pins import Pin
     from refold.session.preview import Preview
     from refold.session.sync import SyncSession
     from refold.session.undo import Undone
@@ -74,18 +76,20 @@ class Session:
         home: str | Path | None = None,
         persist: bool = True,
         approve: Approve | None = None,
+        sections: Sequence[Section] = (),
         clock: Clock | None = None,
     ) -> Self:
         """A new session. Nothing is written before its first turn.
 
         `model`: a Model or a name (default: the configured one). `home`: refold's folder (default `$REFOLD_HOME`).
         `persist=False`: the log lives in this process only. `approve`: asked before each call of a tool that wants it.
+        `sections`: your own parts of what the model is told of the world (docs/rules.md).
         Raises ConfigError.
         """
         place, settings = home_and_settings(home, config)
         answering = checked(model_for(model, settings), settings)
         where = surroundings(directory(str(cwd or Path.cwd())), place, settings, tools, approve)
-        toolbox = Toolbox(tools)
+        toolbox, own = Toolbox(tools), checked_sections(sections)
         memory = Memory.new(
             place.path if persist else None,
             answering.profile,
@@ -95,7 +99,7 @@ class Session:
             instructions=instructions or answering.profile.base_instructions or template("base_instructions"),
             provider=answering.provider.id,
         )
-        return cls(memory, Scope(memory, answering, toolbox, where, approve))
+        return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
 
     @classmethod
     def resume(
@@ -109,6 +113,7 @@ class Session:
         home: str | Path | None = None,
         in_place: bool = False,
         approve: Approve | None = None,
+        sections: Sequence[Section] = (),
         clock: Clock | None = None,
     ) -> Self:
         """Go on with a session: an id, an id's beginning, or a file.
@@ -120,7 +125,15 @@ class Session:
         path, own = place.catalogue().find(str(reference))
         if not own and not in_place:
             child = cls.fork(
-                path, model=model, tools=tools, cwd=cwd, config=settings, home=place.path, approve=approve, clock=clock
+                path,
+                model=model,
+                tools=tools,
+                cwd=cwd,
+                config=settings,
+                home=place.path,
+                approve=approve,
+                sections=sections,
+                clock=clock,
             )
             child._notices += (
                 Notice(f"new session {child.id}: {path.name} stays as it is (--in-place goes on in it)"),
@@ -129,9 +142,9 @@ class Session:
         thread = read_thread(path)
         answering = checked(model_for(model, settings, thread), settings)
         where = surroundings(directory_of(thread, cwd), place, settings, tools, approve)
-        toolbox = Toolbox(tools)  # before the file is locked: what is wrong with tools must not hold it
+        toolbox, own = Toolbox(tools), checked_sections(sections)  # what is wrong with them must not hold the file
         memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
-        return cls(memory, Scope(memory, answering, toolbox, where, approve))
+        return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
 
     @classmethod
     def fork(
@@ -144,6 +157,7 @@ class Session:
         config: Config | None = None,
         home: str | Path | None = None,
         approve: Approve | None = None,
+        sections: Sequence[Section] = (),
         clock: Clock | None = None,
     ) -> Self:
         """A new session that begins with another one's active history; the other one's file is only read.
@@ -155,7 +169,7 @@ class Session:
         parent = read_thread(path)
         answering = checked(model_for(model, settings, parent), settings)
         where = surroundings(directory_of(parent, cwd), place, settings, tools, approve)
-        toolbox = Toolbox(tools)
+        toolbox, own = Toolbox(tools), checked_sections(sections)
         memory = Memory.new(
             place.path,
             answering.profile,
@@ -166,8 +180,13 @@ class Session:
             provider=answering.provider.id,
             forked_from=parent.id,
         )
-        memory.record(*inherited(inheritance(parent), parent))
-        return cls(memory, Scope(memory, answering, toolbox, where, approve))
+        begun = inherited(inheritance(parent), parent)
+        if parent.pins or parent.dropped_rules:
+            from refold.session.pins import bequeathed
+
+            begun = bequeathed(begun, parent)
+        memory.record(*begun)
+        return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
 
     @classmethod
     def start_sync(cls, **settings: Any) -> SyncSession:
@@ -323,6 +342,26 @@ class Session:
         from refold.session.undo import run_undo
 
         return await self._done(run_undo(self.memory, turns))
+
+    def pin(self, address: str, *, text: str | None = None) -> Pin:
+        """Keep what the record at an address (`thread:ordinal`, or N) says, or a part of it, word for word in every
+        later context (docs/pins.md). Raises RolloutNotFound, or ConfigError when the pins' budget (tokens) is full."""
+        from refold.session.pins import pin
+
+        return pin(self.memory, address, text)
+
+    def unpin(self, address: str, *, text: str | None = None) -> list[str]:
+        """Let go of what is pinned there: the texts. Raises RolloutNotFound when nothing is."""
+        from refold.session.pins import unpin
+
+        return unpin(self.memory, address, text)
+
+    def drop_rule(self, address: str) -> list[str]:
+        """Keep the rules in the message at an address (one of them: `thread:ordinal#2`) no longer before other
+        sentences: the rules. Raises RolloutNotFound when there is none."""
+        from refold.session.pins import drop_rule
+
+        return drop_rule(self.memory, address)
 
     async def _done(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What some work gives that is done by hand. Raises what made it fail."""

@@ -16,6 +16,7 @@ from refold.session.events import CompactionEnded, Event
 from refold.session.session import Session
 
 if TYPE_CHECKING:
+    from refold.session.pins import Pin
     from refold.session.preview import SyncPreview
     from refold.session.undo import Undone
 
@@ -158,6 +159,33 @@ class SyncSession:
         from refold.session.preview import SyncPreview
 
         return SyncPreview(self._call(session.compact(focus, outline=outline, preview=True)), self._call)
+
+    def pin(self, address: str, *, text: str | None = None) -> Pin:
+        """Keep what the record at an address says, or a part of it, word for word in every later context."""
+        session = self._open()[0]
+
+        async def pinned() -> Pin:
+            return session.pin(address, text=text)
+
+        return self._call(pinned())
+
+    def unpin(self, address: str, *, text: str | None = None) -> list[str]:
+        """Let go of what is pinned there."""
+        session = self._open()[0]
+
+        async def gone() -> list[str]:
+            return session.unpin(address, text=text)
+
+        return self._call(gone())
+
+    def drop_rule(self, address: str) -> list[str]:
+        """Keep the rules in the message at an address no longer before other sentences."""
+        session = self._open()[0]
+
+        async def dropped() -> list[str]:
+            return session.drop_rule(address)
+
+        return self._call(dropped())
 
     def undo(self, turns: int | None = None) -> Undone:
         """Undo the newest compaction (or undo), or the last `turns` turns."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from refold.core.fragments import KIND_TURN_ABORTED, KIND_TYPED, stored_message, tagged
+from refold.core.fragments import KIND_TURN_ABORTED, KIND_TYPED, stored_message, tagged, typed_parts
 from refold.core.history import entry
 from refold.core.items import message_text, output_for
 from refold.core.records import JSON, ItemRecorded, Outcome, TurnEnded, TurnStarted
 from refold.core.templates import template
+from refold.core.world import World
 from refold.errors import CompactionFailed, ContextWindowExceeded
-from refold.observe import observe
 from refold.session.ahead import begin as begin_ahead
 from refold.session.events import CompactionEnded, Notice
 from refold.session.room import (
@@ -25,11 +25,12 @@ from refold.session.room import (
     make_room,
     say_if_hopeless,
 )
-from refold.session.rules import say_if_model_changed, tell_world
+from refold.session.rules import look, say_if_model_changed, tell_world
 from refold.session.said import Parts
 from refold.session.sampling import sample
 from refold.session.scope import Scope
 from refold.session.shadow import step_in_for
+from refold.session.skills import say_of_skills, tell_skills, tokens_of_skills
 from refold.session.spending import Spending, in_time
 from refold.tools import ToolResult
 
@@ -78,7 +79,8 @@ async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None)
 async def _until_answered(scope: Scope, said: Parts) -> str | None:
     memory, inbox, spending = scope.memory, scope.memory.thread.steers, Spending(scope.memory)
     say_if_model_changed(scope)
-    world = observe(scope.surroundings, memory.clock.now())
+    world = await _looked(scope, said)
+    say_of_skills(scope, world)
     has_room, overflow = True, None
     try:
         step_in_for(memory, scope.model.provider)
@@ -88,6 +90,7 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
         tell_world(scope, world)
         say_if_hopeless(scope)
         _deliver(scope)
+        tell_skills(scope, _typed(scope, said))
         memory.record(ItemRecorded(memory.stored(said)))
     while True:
         _deliver(scope)
@@ -123,7 +126,7 @@ async def run_compaction(
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     turned = Turned("interrupted")
     try:
-        world = observe(scope.surroundings, memory.clock.now())
+        world = await look(scope)
         done = await by_hand(scope, world, focus, outline=outline, only_look=only_look)
         turned = Turned("completed")
         return done
@@ -137,17 +140,32 @@ async def run_compaction(
 # --- the steps -----------------------------------------------------------------------------------------------------
 
 
+async def _looked(scope: Scope, said: Parts) -> World:
+    """The world as it is now; where that is interrupted or fails, what the user said is in the log all the same."""
+    try:
+        return await look(scope)
+    except BaseException:
+        scope.memory.record(ItemRecorded(scope.memory.stored(said)))
+        raise
+
+
 def _deliver(scope: Scope) -> None:
     """Steers become user messages, in the order they came."""
     thread = scope.memory.thread
     for item_id, text in list(thread.steers.items()):
+        tell_skills(scope, text)
         item = stored_message("user", [(KIND_TYPED, text)], id=item_id, turn_id=thread.open_turn)
         scope.memory.record(ItemRecorded(item))
 
 
 def _tokens_of(scope: Scope, said: Parts) -> int:
-    """About what a message adds to the context."""
-    return entry(scope.memory.stored(said), "").tokens
+    """About what a message adds to the context, with the skills that it names."""
+    return entry(scope.memory.stored(said), "").tokens + tokens_of_skills(scope, _typed(scope, said))
+
+
+def _typed(scope: Scope, said: Parts) -> str:
+    """What a person typed of a message."""
+    return "\n".join(typed_parts(scope.memory.stored(said))[0])
 
 
 def _settle_calls(scope: Scope, by: str) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from refold.core.compaction.due import size_of
 from refold.core.compaction.replacement import Replacement
+from refold.core.compaction.shadow import SealedReplacement, seal_of
 from refold.core.compaction.undo import Restored, without_newest, without_turns
 from refold.core.records import JSON
 from refold.errors import CompactionFailed
@@ -91,9 +92,11 @@ def _restored(memory: Memory, turns: int | None) -> Restored:
 
 
 def _replacement(memory: Memory, restored: Restored) -> Replacement:
-    return Replacement(
-        base=tuple(memory.thread.history),
-        items=tuple(e.item for e in restored.entries),
-        addresses=tuple(e.address for e in restored.entries),
-        message="",
-    )
+    """The restored items; with the shadow of the newest encrypted one, which only the log may still hold."""
+    base, items = tuple(memory.thread.history), tuple(e.item for e in restored.entries)
+    addresses = tuple(e.address for e in restored.entries)
+    shadows = (restored.shadows.get(seal_of(item) or "") for item in reversed(items))
+    shadow = next((one for one in shadows if one is not None), None)
+    if shadow is None:
+        return Replacement(base=base, items=items, addresses=addresses, message="")
+    return SealedReplacement(base=base, items=items, addresses=addresses, message="", shadow=shadow)

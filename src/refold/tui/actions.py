@@ -93,6 +93,20 @@ def context_told(chat: Conversation) -> None:
     chat.say(f"  refold context {session.id} shows every item", "dim")
 
 
+def skills_told(chat: Conversation) -> None:
+    from refold.observe.skills import skills_of
+    from refold.observe.watch import Watch
+
+    found = skills_of(_open(chat).surroundings, Watch())
+    for skill in found.skills:
+        chat.say(f"  ${clean(skill.name)}  {clean(skill.description)[:80]}")
+        chat.say(f"    {clean(skill.path)}", "dim")
+    for text in found.notices:
+        chat.say(f"  {text}", "yellow")
+    if not found.skills:
+        chat.say("  no skills: a skill is a folder with a SKILL.md in .agents/skills here, or in your home", "dim")
+
+
 def welcome(chat: Conversation) -> None:
     """The first lines of a session: the last turns of one that is gone on with, and what it is."""
     session = _open(chat)
@@ -135,6 +149,16 @@ async def undo(chat: Conversation, _: str) -> None:
     chat.say(f"⇣ {undone}", "magenta")
     assert chat.teller is not None
     chat.teller.count()
+
+
+async def pin(chat: Conversation, address: str) -> None:
+    from refold.session.pins import budget_of, newest_said
+
+    session = _open(chat)
+    pinned = session.pin(address or newest_said(session.memory.thread))
+    chat.say(f"pinned {clean(pinned.address)}: {one_line(pinned.text, 80)}", "magenta")
+    room = f"{pinned.tokens:,} of {budget_of(session.memory):,} tokens for pins"
+    chat.say(f"  {room}; refold rules {session.id} lists them", "dim")
 
 
 async def fork(chat: Conversation, _: str) -> None:
@@ -207,10 +231,11 @@ async def sessions(chat: Conversation, _: str) -> None:
     await pick(chat)
 
 
-TOLD: dict[str, Tell] = {"help": help_told, "status": status_told, "context": context_told}
+TOLD: dict[str, Tell] = {"help": help_told, "status": status_told, "context": context_told, "skills": skills_told}
 DONE: dict[str, Do] = {
     "compact": compact,
     "undo": undo,
+    "pin": pin,
     "fork": fork,
     "new": new,
     "resume": resume,

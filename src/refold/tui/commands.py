@@ -32,8 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("", "this list"),
     "status": ("", "the session, its folder, model and permissions"),
     "context": ("", "what the next request holds, and how full the window is"),
+    "skills": ("", "the skills that the model knows of, and what is wrong with others"),
     "compact": ("[FOCUS]", "compact now: a summary takes the place of what the model is sent"),
     "undo": ("", "undo the newest compaction; again, and that is undone"),
+    "pin": ("[ADDRESS]", "keep what a record says (without: your newest message) in every later context"),
     "fork": ("", "go on in a new session with the same history"),
     "new": ("", "begin a new session"),
     "resume": ("[ID]", "go on with another session; without an ID, pick one"),
@@ -41,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("NAME", "go on with another model"),
     "quit": ("", "leave (Ctrl-D does, too)"),
 }
-WHILE_WORKING = frozenset({"help", "status", "context", "quit"})  # the others need the session to themselves
+WHILE_WORKING = frozenset({"help", "status", "context", "skills", "quit"})  # the others need the session to themselves
 
 
 def read(text: str) -> Input:

@@ -19,12 +19,15 @@ from refold.core.records import (
     Line,
     LineDamaged,
     LineKept,
+    Pinned,
     Record,
     RolledBack,
+    RuleDropped,
     SessionStarted,
     SteerQueued,
     TurnEnded,
     TurnStarted,
+    Unpinned,
 )
 from refold.views.shown import clean, one_line, shown_text
 
@@ -142,6 +145,12 @@ def _row(record: Record, address: str) -> Row | None:
             return Row(address, "note", f"the last {turns} user turns no longer count", "rolled back")
         case SteerQueued(text=text):
             return Row(address, "note", text, "steer waits")
+        case Pinned(address=pinned, text=text):
+            return Row(address, "note", text, f"pinned, of {pinned}")
+        case Unpinned(address=pinned):
+            return Row(address, "note", record.text or "all of it", f"no longer pinned, of {pinned}")
+        case RuleDropped(address=said, text=text):
+            return Row(address, "note", text, f"no longer kept before others, of {said}")
         case EventKept(payload={"type": "error", "message": str(message)}):
             return Row(address, "note", message, "error")
         case LineDamaged(why=why):

@@ -6,14 +6,15 @@ stand the messages that were kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from refold.core.compaction.replacement import text_only, with_texts
 from refold.core.fragments import is_image_label
 from refold.core.history import Entry, entry
-from refold.core.items import Item, Part, content_parts, is_agent_envelope, message_text
+from refold.core.items import Item, Part, content_parts, is_agent_envelope, message_text, message_texts
 from refold.core.profile import Profile
 from refold.core.prompt import Prompt, prompt_from
 from refold.core.tokens import estimate, measure, utf8_len
@@ -106,10 +107,16 @@ def settle(output: Sequence[Item]) -> Item:
     return found[0]
 
 
-def retained(sent: Sequence[Entry], budget: int = RETAINED_TOKENS) -> list[tuple[Item, str]]:
+def retained(
+    sent: Sequence[Entry], budget: int = RETAINED_TOKENS, *, dropped: Collection[tuple[str, str]] = ()
+) -> list[tuple[Item, str]]:
     """What stays beside the provider's item of the entries that were sent: what people and other agents said, newest
     first until the budget (tokens) is used, in order, each with its address. The one that does not fit is cut; a notice
-    on its images stays with it."""
+    on its images stays with it. Where not all fit, rules come first, as beside a summary."""
+    return _with_rules_first(sent, budget, dropped) or _newest(sent, budget)
+
+
+def _newest(sent: Sequence[Entry], budget: int) -> list[tuple[Item, str]]:
     kept: list[tuple[Item, str]] = []
     remaining = budget
     notice: Entry | None = None
@@ -130,6 +137,36 @@ def retained(sent: Sequence[Entry], budget: int = RETAINED_TOKENS) -> list[tuple
             kept += [] if behind is None else [(behind.item, behind.address)]
             kept.append((item, e.address))
         remaining = max(0, min(remaining, room) - cost)
+    return kept[::-1]
+
+
+def _with_rules_first(
+    sent: Sequence[Entry], budget: int, dropped: Collection[tuple[str, str]]
+) -> list[tuple[Item, str]]:
+    """What stays where not all of it fits; nothing where it does, or where no rule is in what people typed."""
+    said: list[tuple[Entry, Entry | None, int]] = []  # newest first; the notice behind it, what both cost
+    notice: Entry | None = None
+    for e in reversed(sent):
+        behind, notice = notice, e if is_notice(e.item) else None
+        if notice is None and stays(e):
+            said.append((e, behind, _cost(e) + (0 if behind is None else max(1, behind.tokens))))
+    if sum(cost for _, _, cost in said) <= budget:
+        return []
+    from refold.core.compaction.preferred import Message, cut_between, rooms  # few compactions need it
+
+    told = [
+        Message(cost, message_texts(text_only(e.item)) if e.origin == "typed" else (), e.address) for e, _, cost in said
+    ]
+    kept: list[tuple[Item, str]] = []
+    for (e, behind, cost), message, room in zip(said, told, rooms(told, budget, dropped) or (), strict=False):
+        item, beside = e.item, [] if behind is None else [(behind.item, behind.address)]
+        if room.pieces and room.tokens < cost:  # its pictures are left out, with their notice
+            texts = cut_between(message.texts, room.pieces, room.tokens)
+            item, beside = with_texts(item, texts), []
+        elif room.tokens < cost:
+            item = _cut(item, room.tokens - (0 if behind is None else max(1, behind.tokens)))
+        if room.tokens > 0 and content_parts(item):
+            kept += [*beside, (item, e.address)]
     return kept[::-1]
 
 

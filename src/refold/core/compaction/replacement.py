@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from refold.core.fragments import (
     stored_message,
 )
 from refold.core.history import Entry, is_user_turn
-from refold.core.items import PASSTHROUGH, Item, message_text
+from refold.core.items import PASSTHROUGH, Item, message_text, message_texts
 from refold.core.jsonio import is_list, is_object
 from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
@@ -39,27 +39,56 @@ def fitting(tokens: int, usable: int | None) -> int:
     return tokens if usable is None else min(tokens, usable // 2)
 
 
-def retained_user_messages(history: Sequence[Entry], budget: int = RETAINED_USER_TOKENS) -> list[tuple[Item, str]]:
+def retained_user_messages(
+    history: Sequence[Entry],
+    budget: int = RETAINED_USER_TOKENS,
+    *,
+    dropped: Collection[tuple[str, str]] = (),
+) -> list[tuple[Item, str]]:
     """What people typed, newest first until the budget (tokens) is used, in order; each with its address.
 
     The message that does not fit is kept in three parts: its head, a marker, its tail. Media become a short text.
+    Where not all fit, those with rules come before newer ones without, and a rule is not cut (preferred.py);
+    `dropped`: rules, each with its address, that are as other sentences.
     """
     kept: list[tuple[Item, str]] = []
-    remaining = budget
+    remaining, fits = budget, True
     for entry in reversed(history):
-        if entry.origin != "typed" or remaining <= 0:
+        if entry.origin != "typed":
             continue
-        said = _text_only(entry.item)
+        if remaining <= 0:
+            fits = False
+            break
+        said = text_only(entry.item)
         text = message_text(said)
         cost = tokens_for(utf8_len(text))
         if cost <= remaining:
             kept.append((said, entry.address))
             remaining -= cost
         else:
-            kept.append((_with_parts(said, cut_in_three(text, remaining)), entry.address))
-            remaining = 0
+            kept.append((with_texts(said, cut_in_three(text, remaining)), entry.address))
+            remaining, fits = 0, False
     kept.reverse()
-    return kept
+    return kept if fits else (_with_rules_first(history, budget, dropped) or kept)
+
+
+def _with_rules_first(
+    history: Sequence[Entry], budget: int, dropped: Collection[tuple[str, str]]
+) -> list[tuple[Item, str]]:
+    """What people typed where not all of it fits; nothing where no rule is in it."""
+    from refold.core.compaction.preferred import Message, cut_between, rooms  # few compactions need it
+
+    said = [(text_only(e.item), e.address) for e in reversed(history) if e.origin == "typed"]
+    told = [Message(tokens_for(utf8_len(message_text(item))), message_texts(item), where) for item, where in said]
+    kept: list[tuple[Item, str]] = []
+    for (item, address), message, room in zip(said, told, rooms(told, budget, dropped) or (), strict=False):
+        if room.tokens >= message.cost:
+            kept.append((item, address))
+        elif room.pieces and (texts := cut_between(message.texts, room.pieces, room.tokens)):
+            kept.append((with_texts(item, texts), address))
+        elif not room.pieces and room.tokens > 0:
+            kept.append((with_texts(item, cut_in_three(message_text(item), room.tokens)), address))
+    return kept[::-1]
 
 
 def cut_in_three(text: str, tokens: int) -> list[str]:
@@ -77,7 +106,7 @@ def cut_in_three(text: str, tokens: int) -> list[str]:
     return [part for part in parts if part]
 
 
-def _text_only(item: Item) -> Item:
+def text_only(item: Item) -> Item:
     """The message with a short text in place of each medium; the labels around images go with them (case S10)."""
     parts = item.get("content")
     if not is_list(parts) or all(is_object(p) and p.get("type") == "input_text" for p in parts):
@@ -89,10 +118,11 @@ def _text_only(item: Item) -> Item:
             texts.append(LEFT_OUT.format(str(part.get("type")).removeprefix("input_")))
         elif not is_image_label(text):
             texts.append(text)
-    return _with_parts(item, texts)
+    return with_texts(item, texts)
 
 
-def _with_parts(item: Item, texts: Sequence[str]) -> Item:
+def with_texts(item: Item, texts: Sequence[str]) -> Item:
+    """The message with these text parts."""
     about = item.get(PASSTHROUGH)
     changed: Item = {**item, "content": [{"type": "input_text", "text": text} for text in texts]}
     if is_object(about):
@@ -138,11 +168,12 @@ def summarised(
     summary_id: str,
     turn_id: str | None,
     budget: int = RETAINED_USER_TOKENS,
+    dropped: Collection[tuple[str, str]] = (),
 ) -> Replacement:
     """What people typed, newest first within the budget (tokens), closed by a summary."""
     text = SUMMARY_MARK + summary
     closing = stored_message("user", [(KIND_SUMMARY, text)], id=summary_id, turn_id=turn_id)
-    return assemble(history, context, retained_user_messages(history, budget), closing, message=text)
+    return assemble(history, context, retained_user_messages(history, budget, dropped=dropped), closing, message=text)
 
 
 def rebuild_from_summary(history: Sequence[Entry], message: str) -> list[Item]:

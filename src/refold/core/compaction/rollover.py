@@ -7,7 +7,7 @@ Rule 1: that the model asked for a new window, and what it was told in this one,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from refold.core.compaction.due import context_tokens, counted_tokens
 from refold.core.compaction.outline import outline
@@ -117,18 +117,28 @@ def settle(
     summary_id: str,
     turn_id: str | None,
     earlier: str = "",
+    dropped: Collection[tuple[str, str]] = (),
 ) -> Replacement:
     """What people said last, fresh context, and an outline of the rest, of at most `outline_tokens`.
 
     `limit`: tokens that fill a window; of a small one what people said gets at most half, the outline a quarter.
-    `earlier`: what is known of the time before the history, where its newest summary does not tell it.
+    `earlier`: what is known of the time before the history, where its newest summary does not tell it. `dropped`: rules
+    that are kept before others no more.
     """
     people = RETAINED_USER_TOKENS if limit is None else min(RETAINED_USER_TOKENS, limit // USER_PART)
     facts = outline_tokens if limit is None else min(outline_tokens, limit // 4)
     summaries = [message_text(e.item).removeprefix(SUMMARY_MARK) for e in history if e.origin == "summary"]
     earlier = earlier or (summaries[-1] if summaries else "")
     text = outline(without_window_calls(history), facts, earlier=earlier)
-    return summarised(history, context, text or NO_SUMMARY, summary_id=summary_id, turn_id=turn_id, budget=people)
+    return summarised(
+        history,
+        context,
+        text or NO_SUMMARY,
+        summary_id=summary_id,
+        turn_id=turn_id,
+        budget=people,
+        dropped=dropped,
+    )
 
 
 def without_window_calls(history: Sequence[Entry]) -> list[Entry]:

@@ -7,15 +7,17 @@ Rule 2: its world is what these items told the model, not what an undone checkpo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from refold.core.compaction.due import Due, context_tokens
+from refold.core.compaction.shadow import Shadow
 from refold.core.history import Entry, is_user_turn
+from refold.core.jsonio import is_object
 from refold.core.records import JSON, Compacted, Line, LineDamaged, Record, SettingsApplied, TurnStarted, WorldObserved
 from refold.core.thread import Thread
-from refold.core.world import merge_patch
+from refold.core.world import ids_in, merge_patch, value_of, with_value
 from refold.errors import CompactionFailed
 
 CLOSING_TYPES = frozenset({"compaction", "compaction_summary", "context_compaction"})
@@ -30,6 +32,7 @@ class Restored(msgspec.Struct, frozen=True):
     settings: JSON | None
     undoes: str = ""  # address of the checkpoint that is undone
     method: str = ""  # of that checkpoint
+    shadows: dict[str, Shadow] = {}  # of the encrypted items among the entries
 
 
 def waits(thread: Thread, found: Due, usable: int | None, pending: int = 0) -> bool:
@@ -55,20 +58,34 @@ def waits(thread: Thread, found: Due, usable: int | None, pending: int = 0) -> b
 def told_after(told: JSON | None, recorded: JSON | None, records: Iterable[Record]) -> JSON | None:
     """What a model that was told `told` knows of the world after these records were read to it, too.
 
-    They were written for one that knew `recorded`. A change tells a section whole, so a section is of one or the other.
+    They were written for one that knew `recorded`. A change tells a section whole, so a section is of one or the other;
+    what was told in part, to one that knew something else, is as good as not told.
     """
     for record in records:
         match record:
             case WorldObserved(full=True, state=state):
                 told = recorded = state
             case WorldObserved(state=patch) if recorded is not None:
-                recorded = cast("JSON", merge_patch(recorded, patch))
+                known, recorded = recorded, cast("JSON", merge_patch(recorded, patch))
                 if told is not None:
-                    rest = {name: section for name, section in told.items() if name not in patch}
-                    told = {**rest, **{name: recorded[name] for name in patch if name in recorded}}
+                    told = _with_change(told, known, patch, recorded)
             case _:
                 pass
     return told
+
+
+def _with_change(told: JSON, known: JSON, patch: JSON, recorded: JSON) -> JSON:
+    """What a model that was told `told` knows after a change that leads from `known` to `recorded`."""
+    for section in ids_in(patch):
+        same = value_of(told, section) == value_of(known, section)
+        part = not same and _is_in_part(section, value_of(patch, section))
+        told = with_value(told, section, None if part else value_of(recorded, section))
+    return told
+
+
+def _is_in_part(section: str, patch: Any) -> bool:
+    """Whether a section was told by what came to it: permissions are, where only approved prefixes are new."""
+    return section == "permissions" and is_object(patch) and "instructions" not in patch
 
 
 # --- the newest checkpoint -----------------------------------------------------------------------------------------
@@ -86,13 +103,14 @@ def without_newest(log: Sequence[Line], thread: Thread) -> Restored:
         raise CompactionFailed(f"there is nothing to undo: this session was not compacted yet{where}")
     before = Thread.replay(log[:place])
     stood, world, settings = before.history, before.world, before.settings
+    shadows = {**before.shadows, **thread.shadows}
     before.apply(checkpoint, log[place].ordinal)
     since = thread.history[len(before.history) :]
     told = told_after(world, checkpoint.world, _records(log, _behind(log, place)))
     if since:  # later turns went on with settings of their own
         settings = _of_former_model(checkpoint, settings, thread.settings)
     undoes, method = f"{thread.id}:{log[place].ordinal}", str(checkpoint.facts.get("method") or "")
-    return Restored((*stood, *since), told, settings, undoes, method)
+    return Restored((*stood, *since), told, settings, undoes, method, shadows)
 
 
 def _of_former_model(checkpoint: Compacted, before: JSON | None, now: JSON | None) -> JSON | None:
@@ -144,7 +162,7 @@ def _rolled_back(log: Sequence[Line], thread: Thread, turns: int) -> tuple[Resto
     spoken = {e.turn_id for e in earlier.history if _speaks(e)}
     rest -= sum(thread.history[start].turn_id not in spoken for start in starts[:split])  # there it came first
     if rest <= 0:
-        return Restored(tuple(earlier.history), earlier.world, earlier.settings), 0
+        return Restored(tuple(earlier.history), earlier.world, earlier.settings, shadows=earlier.shadows), 0
     return _rolled_back(log[:place], earlier, rest)
 
 
@@ -183,7 +201,8 @@ def _before(log: Sequence[Line], thread: Thread, index: int) -> Restored:
     cut = thread.history[index]
     begin = _begin(log, thread, cut)
     settings = thread.settings if begin is None else _settings(log[:begin])
-    return Restored(tuple(thread.history[:index]), _told_to(log, thread, cut, begin), settings)
+    told = _told_to(log, thread, cut, begin)
+    return Restored(tuple(thread.history[:index]), told, settings, shadows=thread.shadows)
 
 
 def _told_to(log: Sequence[Line], thread: Thread, cut: Entry, begin: int | None) -> JSON | None:

@@ -19,14 +19,17 @@ from refold.core.records import (
     Line,
     LineDamaged,
     LineKept,
+    Pinned,
     Record,
     RequestSent,
     RolledBack,
+    RuleDropped,
     SessionStarted,
     SettingsApplied,
     SteerQueued,
     TurnEnded,
     TurnStarted,
+    Unpinned,
     UsageCounted,
     Window,
     WorldObserved,
@@ -37,6 +40,28 @@ from refold.core.usage import Usage
 _UNFOLDED = re.compile(
     rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
 )
+
+# How a line begins that says nothing beyond the history: all but the events named here, checkpoints and our own lines.
+_BEFORE = (
+    rb'\{"timestamp":"[^"]*",(?:"ordinal":\d{1,18},)?"type":"(?:(?:response_item|world_state|session_meta%s'
+    rb'|token_usage_record|retained_context|inter_agent_communication\w*)"|event_msg","payload":\{"type":"'
+    rb'(?!(?:task_started|turn_started|%sthread_rolled_back)"))'
+)
+_PASSED = re.compile(_BEFORE % (b"", b"task_complete|turn_complete|turn_aborted|token_count|"))
+_UNCOUNTED = re.compile(_BEFORE % (b"|turn_context", b""))
+_ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),')
+
+
+def mattering(lines: list[bytes], *, only_counts: bool = False) -> list[bytes]:
+    """Those of the lines before a checkpoint that may still matter behind it; or only those that are counted."""
+    begins = (_UNCOUNTED if only_counts else _PASSED).match
+    return [raw for raw in lines if begins(raw) is None]
+
+
+def ordinal_of(raw: bytes) -> int | None:
+    """The ordinal that a line begins with, as the real program and refold write it; None where it does not."""
+    seen = _ORDINAL.match(raw)
+    return int(seen[1]) if seen else None
 
 
 def unfolded(raw: bytes) -> int | None:
@@ -163,7 +188,7 @@ _COMPACTED_KEYS = frozenset(
 )
 
 
-_CHECKPOINT_STATE = frozenset({"addresses", "world", "turn_context", "steers"})
+_CHECKPOINT_STATE = frozenset({"addresses", "world", "turn_context", "steers", "pins", "dropped_rules"})
 
 
 def _compacted_record(payload: JSON) -> Compacted:
@@ -185,10 +210,20 @@ def _compacted_record(payload: JSON) -> Compacted:
         world=_object(own.get("world")),
         settings=_object(own.get("turn_context")),
         steers={str(key): str(text) for key, text in steers.items()} if is_object(steers) else None,
+        pins=_texts(own.get("pins")),
+        dropped_rules=_texts(own.get("dropped_rules")),
         facts={key: value for key, value in own.items() if key not in _CHECKPOINT_STATE},
         response_id=payload.get("compaction_response_id"),
         payload={key: value for key, value in payload.items() if key not in _COMPACTED_KEYS},
     )
+
+
+def _texts(value: Any) -> tuple[JSON, ...] | None:
+    """Texts with their addresses, as they are; None where a checkpoint does not say."""
+    if not is_list(value):
+        return None
+    told = (one for one in value if is_object(one))
+    return tuple(one for one in told if isinstance(one.get("address"), str) and isinstance(one.get("text"), str))
 
 
 def _event_record(payload: JSON) -> Record:
@@ -237,6 +272,13 @@ def _refold_record(payload: JSON) -> Record:
     match payload.get("kind"):
         case "steer_queued":
             return SteerQueued(str(payload["item_id"]), str(payload["text"]))
+        case "pinned":
+            return Pinned(str(payload["address"]), str(payload["text"]))
+        case "unpinned":
+            text = payload.get("text")
+            return Unpinned(str(payload["address"]), None if text is None else str(text))
+        case "rule_dropped":
+            return RuleDropped(str(payload["address"]), str(payload["text"]))
         case "compaction_attempted":
             return msgspec.convert({k: v for k, v in payload.items() if k != "kind"}, CompactionAttempted)
         case "known":

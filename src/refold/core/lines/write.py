@@ -18,14 +18,17 @@ from refold.core.records import (
     Known,
     LineDamaged,
     LineKept,
+    Pinned,
     Record,
     RequestSent,
     RolledBack,
+    RuleDropped,
     SessionStarted,
     SettingsApplied,
     SteerQueued,
     TurnEnded,
     TurnStarted,
+    Unpinned,
     UsageCounted,
     Window,
     WorldObserved,
@@ -70,6 +73,13 @@ def _bodies(record: Record, thread_id: str, turn_id: str | None) -> tuple[list[_
             return [("turn_context", settings, None)], 0
         case SteerQueued(item_id=item_id, text=text):
             return [("refold", {"kind": "steer_queued", "item_id": item_id, "text": text}, None)], 0
+        case Pinned(address=address, text=text):
+            return [("refold", {"kind": "pinned", "address": address, "text": text}, None)], 0
+        case Unpinned(address=address, text=text):
+            told = {} if text is None else {"text": text}
+            return [("refold", {"kind": "unpinned", "address": address, **told}, None)], 0
+        case RuleDropped(address=address, text=text):
+            return [("refold", {"kind": "rule_dropped", "address": address, "text": text}, None)], 0
         case CompactionAttempted():
             return [("refold", {"kind": "compaction_attempted", **msgspec.to_builtins(record)}, None)], 0
         case Known(hash=digest, value=value):
@@ -175,6 +185,8 @@ def _compacted_payload(record: Compacted) -> JSON:
             "world": record.world,
             "turn_context": record.settings,
             **({"steers": record.steers} if record.steers is not None else {}),
+            **({"pins": list(record.pins)} if record.pins is not None else {}),
+            **({"dropped_rules": list(record.dropped_rules)} if record.dropped_rules is not None else {}),
         },
     }
 

@@ -81,6 +81,7 @@ def closed_by(job: Job, snapshot: Sequence[Entry], text: str) -> Replacement:
         summary_id=memory.clock.item_id("msg"),
         turn_id=memory.thread.open_turn,
         budget=fitting(RETAINED_USER_TOKENS, memory.profile.usable_window),
+        dropped=memory.thread.dropped_rules,
     )
 
 

@@ -60,7 +60,8 @@ async def _by_trigger(job: Job, snapshot: list[Entry], shadow: Awaitable[str]) -
         else:
             completed(memory, "remote", left_out, done)
             told = prompt.entries[:-1] if not left_out else for_prompt(snapshot, profile.input_modalities)
-            kept = remote.retained(told, fitting(remote.RETAINED_TOKENS, memory.profile.usable_window))
+            budget = fitting(remote.RETAINED_TOKENS, memory.profile.usable_window)
+            kept = remote.retained(told, budget, dropped=memory.thread.dropped_rules)
             replacement = assemble(snapshot, job.fresh.context, kept, _named(job, item))
             replacement = with_shadow(job, replacement, await shadow)
             return Found(method="remote", replacement=replacement, response_id=done.response_id, dropped=left_out)

@@ -22,5 +22,6 @@ def by_rollover(job: Job, snapshot: list[Entry]) -> Found:
         summary_id=memory.clock.item_id("msg"),
         turn_id=memory.thread.open_turn,
         earlier=shadow.text if shadow else "",
+        dropped=memory.thread.dropped_rules,
     )
     return Found(method="rollover", replacement=replacement)

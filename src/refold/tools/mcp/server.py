@@ -40,6 +40,7 @@ class ToolServer:
         self._new = lambda: Link(name, server, cwd, environ)
         self._opening = asyncio.Lock()
         self._offered: tuple[Offered, ...] = ()
+        self._instructions = ""
 
     @property
     def offered(self) -> tuple[Offered, ...]:
@@ -47,6 +48,14 @@ class ToolServer:
         if self.links and self.links[-1].served:
             self._offered = self.links[-1].offered
         return self._offered
+
+    @property
+    def instructions(self) -> str:
+        """What it says of its tools ("" = nothing); when it is gone, what it said last."""
+        client = self.links[-1].client if self.links else None
+        if client is not None:
+            self._instructions = without_lone_surrogates(client.instructions or "")
+        return self._instructions
 
     async def open(self) -> None:
         """Connect. Raises ConfigError that says why not and what to do."""

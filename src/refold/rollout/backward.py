@@ -1,0 +1,311 @@
+"""Backward: the lines of a rollout that are enough to fold it, found from its end (spec §8.7, docs/rollout.md).
+
+Rule 1: they fold to the thread that the whole file folds to.
+Rule 2: what is read follows the active history; only behind a checkpoint of another program is the rest looked through,
+for what that does not carry. Where even this is not enough, the file is read whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec.structs import replace
+
+from refold.core.compaction.carried import carried_by
+from refold.core.compaction.shadow import seal_of, shadows_of
+from refold.core.history import is_user_turn
+from refold.core.lines import decode, has_ordinal, mattering, ordinal_of, unfolded
+from refold.core.records import (
+    Compacted,
+    EventKept,
+    ItemRecorded,
+    Line,
+    LineDamaged,
+    LineKept,
+    RolledBack,
+    SessionStarted,
+    SettingsApplied,
+    SteerQueued,
+    TurnStarted,
+    UsageCounted,
+    Window,
+    WorldObserved,
+)
+from refold.rollout.reader import damage, is_zstd, open_rollout, raw_lines, read_lines
+
+BLOCK = 1 << 20  # bytes that are held at once
+CHECKPOINT = b'"compacted"'  # inside a text its quotes would be escaped
+ROLLBACK = b"thread_rolled_back"
+OURS = b'"refold":'
+STEP = 1 << 14  # bytes of the first look for a line's start; each further one is four times as large
+HEAD = 128  # bytes in which a line says what it is
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The lines that are enough, in order."""
+
+    lines: list[Line]
+    is_whole: bool = True  # every line of the file
+    is_alone: bool = False  # nothing outside of the file matters either: its checkpoint carries everything
+
+
+class _Whole(Exception):
+    """The whole file has to be read."""
+
+
+def tail_of(path: Path, *, before: int | None = None, block: int = BLOCK) -> Tail:
+    """What is enough to fold a file; `before`: as if it ended before the line with this ordinal.
+
+    It is searched in pieces of `block` bytes. Compressed files are read whole. Raises what `read_lines` does.
+    """
+    if not is_zstd(path):
+        with open_rollout(path) as file:
+            try:
+                return _Search(file, path, before, block).tail()
+            except _Whole:
+                pass
+            except OSError as error:
+                raise damage(path, error, 0) or error from None
+    lines = read_lines(path, skim=True)
+    return Tail(list(lines) if before is None else [line for line in lines if line.ordinal < before])
+
+
+class _Search:
+    """One search in one open file. Mutable: it holds the file and how many lines stand before the tail."""
+
+    def __init__(self, file: IO[bytes], path: Path, before: int | None, block: int) -> None:
+        self.file, self.path = file, path
+        self.fd = file.fileno()
+        self.end = os.fstat(self.fd).st_size
+        self.before = before
+        self.block = block
+
+    def tail(self) -> Tail:
+        if self.before is not None:
+            self.end = self._end_before(self.before)
+        found = self._newest()
+        if found is None:
+            raise _Whole
+        start, checkpoint = found
+        meta = self._meta(start)
+        is_alone = _says_all(checkpoint, _id(meta))
+        told = [] if is_alone else self._told(start, checkpoint, _id(meta))
+        return Tail([meta, *told, *self._from(start)], is_whole=False, is_alone=is_alone)
+
+    # --- the newest checkpoint that counts -------------------------------------------------------------------
+
+    def _newest(self) -> tuple[int, Compacted] | None:
+        """Where the newest checkpoint with a history begins that no later rollback undoes, and the checkpoint."""
+        for start, rolled in self._places():
+            raw = next((raw for _, _, raw in raw_lines(self.file, self.path, start=start)), b"")
+            line = decode(raw, 0) if mattering([raw]) else None
+            if line is None or not isinstance(line.record, Compacted) or line.record.history is None:
+                continue
+            if not (rolled and _reach_beyond(self._from(start))):
+                return start, line.record
+        return None
+
+    def _places(self) -> Iterator[tuple[int, bool]]:
+        """Where lines begin that may be checkpoints, newest first; and whether a rollback may stand behind one."""
+        high, rolled = self.end, False
+        while high > 0:
+            low = max(0, high - self.block)
+            block = os.pread(self.fd, min(high + len(ROLLBACK), self.end) - low, low)  # one may lie across the end
+            rolled = rolled or ROLLBACK in block
+            at = block.rfind(CHECKPOINT)
+            high = low
+            if at >= 0:
+                high = self._line_start(low + at)
+                yield high, rolled
+
+    def _line_start(self, at: int) -> int:
+        """Where the line begins that the byte `at` belongs to."""
+        step = min(STEP, self.block)
+        while at > 0:
+            low = max(0, at - step)
+            found = os.pread(self.fd, at - low, low).rfind(b"\n")
+            if found >= 0:
+                return low + found + 1
+            at, step = low, min(step * 4, self.block)
+        return 0
+
+    def _end_before(self, ordinal: int) -> int:
+        """Where the lines end whose ordinals are below this one."""
+        end = self.end
+        while end > 0:
+            start = self._line_start(end - 1)
+            own = ordinal_of(os.pread(self.fd, min(end - start, HEAD), start))
+            if own is None:
+                raise _Whole  # a line without one: who stands before whom is a question for a whole reading
+            if own < ordinal:
+                break
+            end = start
+        return end
+
+    # --- from there on ---------------------------------------------------------------------------------------
+
+    def _from(self, start: int) -> Iterator[Line]:
+        """The lines from a place on, as `read_lines` gives them for a fold."""
+        skimmed, before = -1, None
+        for number, offset, raw in raw_lines(self.file, self.path, start=start):
+            if offset >= self.end:
+                break
+            if (ordinal := unfolded(raw)) is not None:
+                skimmed = max(skimmed, ordinal)
+                continue
+            line = decode(raw, number + (before or 0))
+            if line is None:
+                continue
+            if before is None and (isinstance(line.record, LineDamaged) or not _is_numbered(raw)):
+                before = self._lines_before(start)
+                line = decode(raw, number + before) or line
+            yield line
+        if skimmed >= 0:
+            yield Line(skimmed, EventKept({}))
+
+    def _lines_before(self, end: int) -> int:
+        places = range(0, end, self.block)
+        return sum(os.pread(self.fd, min(self.block, end - place), place).count(b"\n") for place in places)
+
+    # --- before it -------------------------------------------------------------------------------------------
+
+    def _meta(self, end: int) -> Line:
+        """The session's identity. Raises _Whole where it is not the first record: what is before it has no address."""
+        for number, offset, raw in raw_lines(self.file, self.path):
+            line = decode(raw, number) if offset < end else None
+            if line is not None and isinstance(line.record, SessionStarted):
+                return line
+            if offset >= end or (line is not None and not isinstance(line.record, LineDamaged)):
+                break
+        raise _Whole
+
+    def _told(self, end: int, checkpoint: Compacted, thread_id: str) -> list[Line]:
+        """What stands before a checkpoint that does not carry it, and still matters. Raises _Whole."""
+        sealed = any(seal_of(item) for item in checkpoint.history or ())
+        gathered = _Gathered(checkpoint, thread_id, sealed=sealed)
+        for lines in self._backwards(end):
+            for raw in reversed(mattering(lines, only_counts=gathered.only_counts)):
+                if gathered.take(raw):
+                    return gathered.in_order()
+        return gathered.in_order()
+
+    def _backwards(self, end: int) -> Iterator[list[bytes]]:
+        """The lines before a place in blocks, the newest block first, each in order and without line ends."""
+        rest: list[bytes] = []  # of the line whose start is still to be found, last piece first
+        while end > 0:
+            low = max(0, end - self.block)
+            first, *lines = os.pread(self.fd, end - low, low).split(b"\n")
+            end = low
+            if lines:
+                lines[-1] = b"".join([lines[-1], *reversed(rest)])
+                rest = []
+                yield lines
+            rest.append(first)
+        yield [b"".join(reversed(rest))]
+
+
+class _Gathered:
+    """What is taken of the lines before a checkpoint, newest first. Mutable: it grows line by line, and knows of each
+    thing whether an older line may still tell it."""
+
+    def __init__(self, checkpoint: Compacted, thread_id: str, *, sealed: bool) -> None:
+        self.thread_id = thread_id
+        self.sealed = sealed
+        self.steers = checkpoint.steers is None
+        self.window = checkpoint.window is None
+        self.settings = checkpoint.settings is None
+        self.usage = True
+        self.began = self.told = False  # a turn; usage of a response
+        self.lines: list[Line] = []
+
+    def in_order(self) -> list[Line]:
+        return self.lines[::-1]
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether older lines only add to what is counted."""
+        return self.began and not self.usage and not self.settings
+
+    def take(self, raw: bytes) -> bool:
+        """Look at one more line; True when nothing before it matters. Raises _Whole."""
+        if not self.window and _is_foreign_checkpoint(raw):
+            self.lines.append(Line(0, Compacted(message="", history=(), window=Window())))  # it is only counted
+            return False
+        line = decode(raw, 0)
+        return line is not None and self._take(line)
+
+    def _take(self, line: Line) -> bool:
+        match line.record:
+            case RolledBack():
+                raise _Whole  # which turns it undid, and which checkpoints in them, only the items tell
+            case SteerQueued() if self.steers:
+                raise _Whole  # whether it was delivered, too
+            case Compacted() as record:
+                return self._take_checkpoint(line, record)
+            case SettingsApplied() if self.settings:
+                self.settings = False
+            case UsageCounted(last=last) if self.usage:
+                self.told = self.told or bool(last.input_tokens or last.output_tokens)
+                self.usage = not (self.began and self.told)
+            case TurnStarted():
+                self.began = True
+            case SettingsApplied() | UsageCounted() | ItemRecorded() | WorldObserved() | SessionStarted():
+                return False  # told by a newer line, or by the checkpoint itself
+            case EventKept() | LineKept() | LineDamaged():
+                return False
+            case _:
+                pass
+        self.lines.append(line)
+        return False
+
+    def _take_checkpoint(self, line: Line, record: Compacted) -> bool:
+        if self.sealed and shadows_of(record):
+            raise _Whole  # whether its encrypted items are those of the newest checkpoint
+        self.steers = self.steers and record.steers is None
+        self.window = self.window and record.window is None
+        self.settings = self.settings and record.settings is None
+        self.lines.append(replace(line, record=replace(record, history=(), addresses=())))
+        return _says_all(record, self.thread_id)
+
+
+def _says_all(checkpoint: Compacted, thread_id: str) -> bool:
+    """Whether nothing that stands before a checkpoint matters: it is one of ours, whole."""
+    named = checkpoint.window is not None and checkpoint.steers is not None
+    return named and carried_by(checkpoint, thread_id) is not None
+
+
+def _is_foreign_checkpoint(raw: bytes) -> bool:
+    """Whether a whole line is surely a checkpoint of the real program."""
+    start = b'"type":"compacted","payload":{"message":"'
+    return start in raw[:HEAD] and raw.endswith(b"}}") and OURS not in raw and b'}{"timestamp"' not in raw
+
+
+def _is_numbered(raw: bytes) -> bool:
+    return ordinal_of(raw) is not None or has_ordinal(raw)
+
+
+def _id(meta: Line) -> str:
+    return meta.record.thread_id if isinstance(meta.record, SessionStarted) else ""
+
+
+def _reach_beyond(lines: Iterable[Line]) -> bool:
+    """Whether rollbacks in these lines undo the turn in which they begin, counting as `Thread.replay` does."""
+    spoken = [False]  # of each turn, whether somebody spoke in it
+    for line in lines:
+        match line.record:
+            case TurnStarted():
+                spoken.append(False)
+            case ItemRecorded(item=item):
+                spoken[-1] = spoken[-1] or is_user_turn(item)
+            case RolledBack(turns=count):
+                while count > 0 and len(spoken) > 1:
+                    count -= spoken.pop()
+                if count > 0:
+                    return True
+            case _:
+                pass
+    return False
