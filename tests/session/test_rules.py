@@ -239,7 +239,7 @@ def test_what_a_tool_server_says_is_told_once_and_anew_when_it_changed(tmp_path:
             await session.send("one")
             await session.send("two")
             [text] = [text for kind, text in told(session) if kind == KIND_SERVERS]
-            assert "\n## notes\nSave often.\n" in text
+            assert "\n## notes\n  Save often.\n" in text
             await session.compact()
             assert kinds(session).count(KIND_SERVERS) == 1
         async with again(tmp_path, session.id, server(tmp_path, "x" * 20_000)) as other:

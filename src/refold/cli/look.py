@@ -17,7 +17,7 @@ from refold.core.fragments import origin_of
 from refold.core.jsonio import dump
 from refold.core.profile import Profile
 from refold.core.thread import Thread
-from refold.core.world import in_model, messages, render
+from refold.core.world import OWN, in_model, messages, render, value_of
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.reader import find_line, read_lines
@@ -154,6 +154,7 @@ def _live_rows(thread: Thread, profile: Profile, home: Home, config: Config, cwd
     world = observe(permitted(where, config, watch), datetime.now().astimezone(), watch)
     instructions = profile.base_instructions or thread.base_instructions or ""
     world = in_model(world, profile.slug, instructions, thread.world, (thread.settings or {}).get("model"))
+    world = world.with_section(f"{OWN}.mcp", value_of(thread.world, f"{OWN}.mcp"))  # no server is asked here
     told = messages(render(world, thread.world), map("msg_{}".format, count()), None)
     from refold.core.tokens import measure
 

@@ -7,7 +7,6 @@ Rule 3: what is told together keeps to a budget; what does not fit is refused wh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -16,14 +15,13 @@ from refold.core.compaction.replacement import Replacement, context_place
 from refold.core.compaction.shadow import seal_of
 from refold.core.fragments import origin_of, stored_kinds, stored_message, typed_parts
 from refold.core.items import Item, content_parts, message_text
-from refold.core.jsonio import is_list
+from refold.core.jsonio import is_list, is_object
 from refold.core.profile import FALLBACK_CONTEXT_WINDOW
 from refold.core.records import Compacted, ItemRecorded, Record, SteerQueued
 from refold.core.tokens import measure
 
 KIND_PINNED = "refold.pinned"  # of a stored message's parts
 TAG = "external_pinned"  # the real program takes a user's text that begins with `<external_` for context, too
-_ADDRESS = re.compile(r' address="([^"]*)">$')
 
 Pin = tuple[str, str]  # the address of the record, the text
 Placed = tuple[Item, str]  # an item and its address
@@ -53,7 +51,8 @@ def item_text(item: Item) -> str:
             return text if isinstance(text, str) else ""
         case "reasoning":
             parts = item.get("summary")
-            return "\n".join(str(part.get("text", "")) for part in parts) if is_list(parts) else ""
+            told = filter(is_object, parts) if is_list(parts) else ()
+            return "\n".join(str(part.get("text", "")) for part in told)
         case _:
             return message_text(item)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 IDLE_TIMES = 4  # a whole history is read before the first byte comes: so many times as long as a stream may be silent
 NO_SUCH_ENDPOINT = frozenset({404, 405, 501})
+MOST_BYTES = 256 << 20  # of an answer: more is no compacted history
 TEXT_BYTES = 200  # of an answer that cannot be read, shown in the error
 
 
@@ -67,11 +68,18 @@ def unanswered(provider: Provider) -> ModelUnavailable:
 
 
 async def whole_body(response: httpx2.Response, provider: Provider) -> bytes:
-    """The whole answer. Raises ModelUnavailable when the connection ends in its middle."""
+    """The whole answer. Raises ModelUnavailable when the connection ends in its middle, CompactionFailed when it does
+    not end."""
     from httpx2 import RequestError
 
+    body = bytearray()
     try:
-        return await response.aread()
+        async with aclosing(response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    raise CompactionFailed(f"{where(provider)} answered with more than {MOST_BYTES:,} bytes")
+        return bytes(body)
     except RequestError as error:
         text = f"{where(provider)} closed the connection in the middle of its answer"
         raise ModelUnavailable(text, request_level=True) from error
@@ -82,14 +90,20 @@ async def whole_body(response: httpx2.Response, provider: Provider) -> bytes:
 # --- the answer ------------------------------------------------------------------------------------------
 
 
-def answer_from(status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> EndpointAnswer:
-    """The answer's items and what it cost. Raises what `HasCompactEndpoint` says."""
+def answer_from(
+    status: int, headers: Mapping[str, str], body: bytes, provider: Provider, *, now: float | None = None
+) -> EndpointAnswer:
+    """The answer's items and what it cost; `now` (seconds since 1970) is for a wait that is told as a date.
+
+    Raises what `HasCompactEndpoint` says.
+    """
     if status in NO_SUCH_ENDPOINT:
         said = told(body)
         line = f"{status} {HTTPStatus(status).phrase} from {where(provider)}: this provider does not compact there"
         raise ModelRefused(line + (f" ({said})" if said else ""), status=status)
     if not 200 <= status < 300:
-        raise http_error(status, {name.lower(): value for name, value in headers.items()}, body, provider=provider)
+        known = {name.lower(): value for name, value in headers.items()}
+        raise http_error(status, known, body, provider=provider, now=now)
     error = document_error(body)
     if error is not None:
         raise error

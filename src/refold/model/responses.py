@@ -137,8 +137,11 @@ class ResponsesModel:
         headers = {**self._headers_of(request), "accept": "application/json"}
         async with in_time(self.provider):
             response = await self._send(request, address(self._url), headers, patient(client.timeout))
-            body = self._hidden(await whole_body(response, self.provider))
-        return answer_from(response.status_code, response.headers, body, self.provider)
+            if 200 <= response.status_code < 300:
+                body = await whole_body(response, self.provider)
+            else:
+                body = self._hidden(await _error_body(response))
+        return answer_from(response.status_code, response.headers, body, self.provider, now=time.time())
 
     def join(self) -> None:
         """One more session uses this model."""

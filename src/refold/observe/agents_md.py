@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from refold.core.records import JSON
-from refold.observe.watch import Watch
+from refold.observe.watch import Unread, Watch
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")  # the first file that exists in a folder counts
 ROOT_MARK = ".git"
@@ -100,16 +100,17 @@ def _docs(folder: Path, names: Sequence[str], max_bytes: int, watch: Watch) -> I
             yield Doc(path, problem=f"cannot be read: {error.strerror}")
             continue
         if stat.S_ISREG(found.st_mode):
-            yield watch.made(path, found, ("doc", max_bytes), lambda found, path=path: _read(path, found, max_bytes))
+            doc = watch.made(path, found, ("doc", max_bytes), lambda found, path=path: _read(path, found, max_bytes))
+            yield Doc(path, problem=str(doc)) if isinstance(doc, Unread) else doc
             return
 
 
-def _read(path: str, found: os.stat_result, max_bytes: int) -> Doc:
+def _read(path: str, found: os.stat_result, max_bytes: int) -> Doc | Unread:
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             raw = file.read(max_bytes + 1)
     except OSError as error:
-        return Doc(path, problem=f"cannot be read: {error.strerror}")
+        return Unread(f"cannot be read: {error.strerror}")
     size = max(found.st_size, len(raw)) if len(raw) > max_bytes else len(raw)
     if b"\0" in raw:
         return Doc(path, size=size, problem=f"is not text but {found.st_size:,} bytes of something else: left out")

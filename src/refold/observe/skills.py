@@ -19,7 +19,7 @@ from refold.core.skill import Skill, SkillSettings
 from refold.core.world.section import World
 from refold.core.world.skills import ID, with_skills
 from refold.observe.agents_md import root_to
-from refold.observe.watch import Watch
+from refold.observe.watch import Unread, Watch
 
 if TYPE_CHECKING:
     from refold.observe import Looking, Surroundings
@@ -124,7 +124,7 @@ def find_skills(cwd: Path, user: Iterable[str], settings: SkillSettings, watch: 
 
 def user_folders(home: str | None, environ: Mapping[str, str]) -> list[str]:
     """Where a user's own skills may lie: in refold's folder, their home, the real program's folder (only read)."""
-    user = environ.get("HOME") or str(Path.home())
+    user = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - never raises; "~" where nobody knows
     codex = environ.get("CODEX_HOME") or f"{user}/.codex"
     return [*([f"{home}/skills"] if home else []), f"{user}/{USER_FOLDER}", f"{codex}/skills"]
 
@@ -159,7 +159,7 @@ def _names_in(folder: str) -> tuple[str, ...] | str:
         with os.scandir(folder) as entries:
             return tuple(sorted(one.name for one in entries if one.name[0] != "."))
     except OSError as error:
-        return error.strerror or "it is no folder"
+        return Unread(error.strerror or "it is no folder")
 
 
 def _skill_in(path: str) -> Skill | str:
@@ -167,7 +167,7 @@ def _skill_in(path: str) -> Skill | str:
     try:
         raw, _ = _beginning(path, HEAD_BYTES)
     except OSError as error:
-        return f"it cannot be read: {error.strerror}"
+        return Unread(f"it cannot be read: {error.strerror}")
     from refold.core.skill_head import read_skill  # most sessions have no skills
 
     text = _text(raw, final=len(raw) < HEAD_BYTES)

@@ -16,6 +16,10 @@ T = TypeVar("T")
 SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT) ticks every two seconds
 
 
+class Unread(str):
+    """Why something could not be read: that may be over the next time, though nothing changed."""
+
+
 class Watch:
     """Mutable: it lives as long as its session."""
 
@@ -46,7 +50,7 @@ class Watch:
             return cast("T", self._known[key][1])
         began = time.time_ns()
         value = make(found)
-        if found.st_mtime_ns < began - SETTLED_NS:
+        if found.st_mtime_ns < began - SETTLED_NS and not isinstance(value, Unread):
             self._known[key] = (now, value)
         else:
             self._known.pop(key, None)

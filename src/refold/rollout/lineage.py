@@ -69,7 +69,11 @@ def find_base(path: Path, base: Base) -> Path:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(path: Path, before: int | None) -> list[Line]:
+def _lines(path: Path, before: int | None, above: tuple[Path, ...] = ()) -> list[Line]:
+    """A file's lines up to one, with what it takes over; `above`: the files that go on from it."""
+    if path in above:
+        names = ", ".join(one.name for one in (*above, path))
+        raise RolloutCorrupt(f"files that go on from each other in a circle: {names}")
     tail = tail_of(path, before=before)
     if tail.is_alone:
         return tail.lines
@@ -80,7 +84,7 @@ def _lines(path: Path, before: int | None) -> list[Line]:
     if base is None or meta is None:
         return tail.lines
     try:
-        taken = _taken_over(path, meta, base)
+        taken = _taken_over(path, meta, base, above)
     except RolloutNotFound:
         if tail.is_whole:
             raise
@@ -88,10 +92,10 @@ def _lines(path: Path, before: int | None) -> list[Line]:
     return [*tail.lines[: place + 1], *taken, *tail.lines[place + 1 :]]
 
 
-def _taken_over(path: Path, meta: Line, base: Base) -> list[Line]:
+def _taken_over(path: Path, meta: Line, base: Base, above: tuple[Path, ...]) -> list[Line]:
     """What a file takes over from its base, to stand behind its identity."""
     source = find_base(path, base)
-    lines = _lines(source, base.end)
+    lines = _lines(source, base.end, (*above, path))
     if isinstance(meta.record, SessionStarted) and meta.record.thread_id == base.thread_id:
         return lines
     thread = Thread.replay(lines)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from refold.core.compaction.due import Due
+from refold.core.compaction.due import Due, counted_tokens
 from refold.core.wire import Wire
 from refold.core.world import World
 from refold.errors import RefoldError
@@ -35,15 +35,16 @@ def begin(scope: Scope, world: World) -> None:
         return
     if scope.model.provider.supports_websockets or memory.config.features.token_budget.enabled:
         return
-    if memory.tokens < share * limit or memory.thread.is_as_restored:
+    tokens = counted_tokens(memory.thread, memory.config.model_auto_compact_token_limit_scope)
+    if tokens < share * limit or memory.thread.is_as_restored:
         return
     from refold.session.ladder import prepare
     from refold.session.room import job_for
 
     scope.ahead_in = window
-    due = Due("context_limit", "mid_turn", memory.tokens, limit)
+    due = Due("context_limit", "mid_turn", tokens, limit)
     wire = Wire(scope.model.provider, scope.model.profile)  # the turn's own is in use
-    job = replace(job_for(scope, world, due), wire=wire, beside=len(memory.thread.history))
+    job = replace(job_for(scope, world, due), wire=wire, beside=tuple(memory.thread.history))
     memory.feed.publish(Notice(f"compacting ahead, beside the turn: {due.tokens:,} tokens of {limit:,}"))
     scope.ahead = asyncio.create_task(prepare(job))
 
@@ -56,9 +57,9 @@ async def settle(scope: Scope, due: bool) -> None:
     await asyncio.wait([task])  # not the task itself: an interrupt of the turn is none of it
     scope.ahead = None
     error = None if task.cancelled() else task.exception()
-    if isinstance(error, RefoldError | OSError):
-        scope.memory.feed.publish(Notice(f"not compacted ahead: {error}"))
-    elif not task.cancelled():
+    if error is not None:  # also what a host's own code raised
+        scope.memory.feed.publish(Notice(f"not compacted ahead: {error or type(error).__name__}"))
+    elif not task.cancelled() and not scope.memory.thread.is_as_restored:
         _put(scope, task.result())
 
 
@@ -78,7 +79,7 @@ def _put(scope: Scope, prepared: Prepared) -> None:
     told = Fresh(job.fresh.context, memory.thread.world, memory.thread.settings)
     try:
         ended = install(prepared, told)
-    except RefoldError as error:
+    except (RefoldError, OSError) as error:
         memory.feed.publish(prepared.ended(False, str(error)))
         return
     memory.feed.publish(ended)

@@ -37,6 +37,16 @@ def model_for(model: str | Model | None, config: Config, thread: Thread | None =
     return model_named(model_name(model, config, thread), config)
 
 
+def answering_model(model: str | Model | None, config: Config, thread: Thread | None = None) -> Model:
+    """The same, once whoever writes its summaries was found to exist. Raises ConfigError."""
+    found, asked = model_for(model, config, thread), config.compaction
+    if asked.model or asked.provider or asked.effort:
+        from refold.session.rungs.summariser import summariser_of
+
+        summariser_of(config, found)
+    return found
+
+
 def first_notices(model: Model) -> tuple[Notice, ...]:
     """What a person should know before the first turn: that the facts about the model are a guess."""
     profile = model.profile

@@ -48,7 +48,10 @@ class Prepared(msgspec.Struct, frozen=True):
 
     @property
     def made_room(self) -> bool:
-        return self.after < self.before if self.limit is None else self.after < self.limit
+        only_body = self.job.memory.config.model_auto_compact_token_limit_scope == "body_after_prefix"
+        if self.limit is None or only_body:  # a limit that does not count what stands in every request
+            return self.after < self.before
+        return self.after < self.limit
 
     def ended(self, installed: bool, error: str | None = None) -> CompactionEnded:
         room = self.made_room and not is_larger(self.after, self.before)
@@ -94,7 +97,7 @@ async def prepare(job: Job) -> Prepared:
     memory, thread = job.memory, job.memory.thread
     before, used = size_of(thread, thread.history), thread.total_usage
     told, ordinal = thread.world, thread.next_ordinal
-    snapshot = thread.history[: job.beside]
+    snapshot = list(thread.history if job.beside is None else job.beside)
     found = await hooked.after(job, await _found(job, snapshot), snapshot)
     if thread.pins:
         from refold.session.pins import pinned_in
@@ -111,6 +114,11 @@ def install(prepared: Prepared, fresh: Fresh | None = None) -> CompactionEnded:
     Raises CompactionFailed, with nothing changed, when the history no longer begins with what it was made from.
     """
     job, found, why = prepared.job, prepared.found, prepared.job.why
+    since = job.memory.thread.history[len(found.replacement.base) :]
+    if since:  # it stays behind what is put in place
+        more = sum(e.tokens for e in since)
+        before = size_of(job.memory.thread, job.memory.thread.history)
+        prepared = replace(prepared, before=before, after=prepared.after + more)
     facts: JSON = {
         "method": found.method,
         "reason": why.reason,

@@ -51,7 +51,6 @@ from refold.errors import CompactionFailed, RolloutCorrupt, SessionClosed
 from refold.model import Model
 from refold.rollout import FileStore, MemoryStore, Store
 from refold.rollout.catalogue import Catalogue
-from refold.rollout.lineage import active_lines
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded
 from refold.session.feed import Feed
@@ -305,9 +304,10 @@ class Memory:
             raise CompactionFailed("the history was replaced while it was being compacted; nothing was changed")
         later = self.thread.history[known:]
         if self.thread.pins and facts.get("method") not in NO_COMPACTION:
-            from refold.session.pins import pinned_in
+            from refold.session.pins import pinned_in, say_what_is_lost
 
             replacement = pinned_in(self, replacement, later)
+            say_what_is_lost(self)
         items = (*replacement.items, *(entry.item for entry in later))
         records: list[Record] = [
             Compacted(
@@ -377,6 +377,8 @@ def read_thread(path: Path, *, headless: bool = False) -> Thread:
     Raises RolloutNotFound (also for that file), RolloutError, RolloutCorrupt (empty, or not a rollout).
     `headless`: a list of items without a session_meta line will do, to look at.
     """
+    from refold.rollout.lineage import active_lines
+
     with without_collector():
         thread = Thread.replay(active_lines(path))
     if thread.meta is None and headless and thread.history:

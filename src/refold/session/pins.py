@@ -154,15 +154,20 @@ def tell_pins(memory: Memory) -> None:
 
 def pinned_in(memory: Memory, replacement: Replacement, later: Sequence[Entry]) -> Replacement:
     """A replacement with what is pinned and would be said nowhere else. Those that a smaller window has no room for are
-    left out, which is said."""
+    left out."""
+    pins, budget = memory.thread.pins, budget_of(memory)
+    behind = [(e.item, e.address) for e in later]
+    new_id, turn_id = memory.clock.item_id("msg"), memory.thread.open_turn
+    return with_pins(replacement, behind, pins, budget, id=new_id, turn_id=turn_id)
+
+
+def say_what_is_lost(memory: Memory) -> None:
+    """Whether the pins fit into this model's window."""
     pins, budget = memory.thread.pins, budget_of(memory)
     lost = len(pins) - len(fitting_pins(pins, budget))
     if lost:
         text = f"{lost} pinned texts are not told: pins may take {budget:,} tokens of this model's window"
         memory.feed.publish(Notice(f"{text} (compaction.pin_percent)"))
-    behind = [(e.item, e.address) for e in later]
-    new_id, turn_id = memory.clock.item_id("msg"), memory.thread.open_turn
-    return with_pins(replacement, behind, pins, budget, id=new_id, turn_id=turn_id)
 
 
 def bequeathed(records: Sequence[Record], parent: Thread) -> list[Record]:

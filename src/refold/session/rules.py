@@ -34,7 +34,7 @@ from refold.session.clock import Clock
 from refold.session.events import Notice
 from refold.session.memory import Fresh
 from refold.session.scope import Scope
-from refold.session.sections import rendered_by, with_own
+from refold.session.sections import as_rendered, rendered_by, with_own
 
 APPROVED = "approved.json"  # session/approved.py is imported only where there is one
 PERMISSIONS = "permissions"
@@ -93,15 +93,16 @@ def fresh(scope: Scope, world: World) -> Fresh:
     world = _as_told(scope, world, memory.thread.window.next(memory.clock.uuid()))
     own = rendered_by(memory, scope.sections)
     told = messages(render(world, None, own), _ids(memory.clock), memory.thread.open_turn)
-    return Fresh(tuple(told), world.state, settings_of(scope))
+    return Fresh(tuple(told), as_rendered(world, None, own).state, settings_of(scope))
 
 
 def tell_world(scope: Scope, world: World) -> None:
     """What changed since the model was last told, then the snapshot, then the turn's settings."""
     memory, baseline, settings = scope.memory, scope.memory.thread.world, settings_of(scope)
-    world = _in_their_words(_as_told(scope, world, memory.thread.window), baseline, memory.thread.settings, settings)
+    world = in_their_words(_as_told(scope, world, memory.thread.window), baseline, memory.thread.settings, settings)
     own = rendered_by(memory, scope.sections)
     told = messages(render(world, baseline, own), _ids(memory.clock), memory.thread.open_turn)
+    world = as_rendered(world, baseline, own)
     records: list[Record] = [ItemRecorded(item) for item in told]
     if baseline is None:
         records.append(WorldObserved(True, world.state))
@@ -181,7 +182,7 @@ def _as_told(scope: Scope, world: World, window: Window) -> World:
     return in_window(world, window, budget.guidance_message or "") if budget.enabled else world
 
 
-def _in_their_words(world: World, baseline: JSON | None, last: JSON | None, settings: JSON) -> World:
+def in_their_words(world: World, baseline: JSON | None, last: JSON | None, settings: JSON) -> World:
     """The world, where the model was told the same rules by the real program: then its words for them hold, and only
     what was approved since is told."""
     told, now = value_of(baseline, PERMISSIONS), world.state.get(PERMISSIONS)

@@ -81,20 +81,40 @@ def rendered_by(memory: Memory, sections: Sequence[Section]) -> tuple[Told, ...]
     return tuple(Told(f"{OWN}.{section.id}", _Rendered(memory, section)) for section in sections)
 
 
+def as_rendered(world: World, baseline: Any, told: Sequence[Told]) -> World:
+    """The world that was really told: a section that failed to tell what it saw is as it was told last."""
+    for one in told:
+        if isinstance(one.render, _Rendered) and one.render.failed:
+            world = world.with_section(one.id, value_of(baseline, one.id))
+    return world
+
+
 class _Rendered:
-    """What a host's section tells; a notice where it fails."""
+    """What a host's section tells; a notice where it fails. Mutable: it knows whether it did."""
 
     def __init__(self, memory: Memory, section: Section) -> None:
         self._memory = memory
         self._section = section
+        self.failed = False
 
     def __call__(self, world: World, before: Any) -> Sequence[Fragment]:
         now = value_of(world.state, f"{OWN}.{self._section.id}")
         if now is None and before is None:
             return ()
         try:
-            return tuple(self._section.render(now, before))
+            return tuple(map(_checked, self._section.render(now, before)))
         except Exception as error:
+            self.failed = True
             text = f"section {self._section.id}: telling it failed: {type(error).__name__}: {error}"
             self._memory.feed.publish(Notice(text))
             return ()
+
+
+def _checked(told: Any) -> Fragment:
+    """Raises TypeError for what is no Fragment of texts, for a role that tells context."""
+    if not isinstance(told, Fragment):
+        raise TypeError(f"render gave {type(told).__name__}, not a list of Fragment")
+    texts: tuple[Any, ...] = (told.kind, told.text, *(told.tags or ()))
+    if told.role not in ("developer", "user") or not all(isinstance(text, str) for text in texts):
+        raise TypeError("a Fragment's role is developer or user, and its kind, text and tags are texts")
+    return told

@@ -16,12 +16,12 @@ from refold.errors import CompactionFailed, SessionBusy, SessionClosed
 from refold.model import Model
 from refold.session.ahead import drop as drop_ahead
 from refold.session.beginning import (
+    answering_model,
     directory,
     directory_of,
     first_notices,
     home_and_settings,
     inheritance,
-    model_for,
     surroundings,
 )
 from refold.session.begun import Done, Turn, TurnResult
@@ -30,7 +30,6 @@ from refold.session.events import CompactionEnded, Notice
 from refold.session.hooks import Hook
 from refold.session.memory import Memory, read_thread
 from refold.session.permits import Approve
-from refold.session.rungs.summariser import checked
 from refold.session.said import said
 from refold.session.scope import Scope
 from refold.session.sections import Section, checked_sections
@@ -87,7 +86,7 @@ class Session:
         Raises ConfigError.
         """
         place, settings = home_and_settings(home, config)
-        answering = checked(model_for(model, settings), settings)
+        answering = answering_model(model, settings)
         where = surroundings(directory(str(cwd or Path.cwd())), place, settings, tools, approve)
         toolbox, own = Toolbox(tools), checked_sections(sections)
         memory = Memory.new(
@@ -140,7 +139,7 @@ class Session:
             )
             return child
         thread = read_thread(path)
-        answering = checked(model_for(model, settings, thread), settings)
+        answering = answering_model(model, settings, thread)
         where = surroundings(directory_of(thread, cwd), place, settings, tools, approve)
         toolbox, own = Toolbox(tools), checked_sections(sections)  # what is wrong with them must not hold the file
         memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
@@ -167,7 +166,7 @@ class Session:
         place, settings = home_and_settings(home, config)
         path, _ = place.catalogue().find(str(reference))
         parent = read_thread(path)
-        answering = checked(model_for(model, settings, parent), settings)
+        answering = answering_model(model, settings, parent)
         where = surroundings(directory_of(parent, cwd), place, settings, tools, approve)
         toolbox, own = Toolbox(tools), checked_sections(sections)
         memory = Memory.new(
@@ -341,6 +340,7 @@ class Session:
         """
         from refold.session.undo import run_undo
 
+        await drop_ahead(self._scope)
         return await self._done(run_undo(self.memory, turns))
 
     def pin(self, address: str, *, text: str | None = None) -> Pin:

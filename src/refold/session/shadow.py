@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,8 +33,9 @@ from refold.errors import ModelRefused
 from refold.model.sealed import UNREADABLE, named_item
 from refold.session.events import CompactionEnded, Notice
 from refold.session.memory import Fresh, Memory
-from refold.session.rungs.job import Job
-from refold.session.rungs.outline import outline_text
+
+if TYPE_CHECKING:
+    from refold.session.rungs.job import Job
 
 # --- made ------------------------------------------------------------------------------------------------
 
@@ -41,6 +43,8 @@ from refold.session.rungs.outline import outline_text
 @asynccontextmanager
 async def shadowing(job: Job, snapshot: Sequence[Entry]) -> AsyncGenerator[Awaitable[str]]:
     """The outline of a history, made beside what else is done: a provider takes longer."""
+    from refold.session.rungs.outline import outline_text
+
     making = asyncio.create_task(asyncio.to_thread(outline_text, job.memory, snapshot))
     try:
         yield making
@@ -107,6 +111,8 @@ def is_about_seal(memory: Memory, error: Exception) -> bool:
 def _step_in(memory: Memory, reason: str, why: str) -> None:
     thread = memory.thread
     history, newest = list(thread.history), thread.sealed[-1]
+    from refold.session.rungs.outline import outline_text
+
     shadow = thread.shadows.get(seal_of(newest.item) or "")
     known = shadow is not None and bool(shadow.text)
     text = shadow.text if shadow and known else outline_text(memory, history)

@@ -63,7 +63,8 @@ async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None)
     memory.record(TurnStarted(turn_id, memory.clock.seconds(), memory.profile.usable_window))
     try:
         async with in_time(memory.config.limits.turn_seconds):
-            ended = Turned("completed", await _until_answered(scope, said))
+            text, world = await _until_answered(scope, said)
+            ended = Turned("completed", text)
     except asyncio.CancelledError:
         _settle_calls(scope, "by user")
         _note_abort(scope)
@@ -72,11 +73,18 @@ async def run_turn(scope: Scope, said: Parts, output_schema: JSON | None = None)
     except Exception as error:  # also what the host's own code raised: the log is settled all the same
         _settle_calls(scope, "by an error")
         ended = Turned("failed", error=error)
+    else:
+        try:
+            await after_the_answer(scope, world)
+        except asyncio.CancelledError:  # the answer is there all the same
+            _end(scope, turn_id, began, ended)
+            raise
     await _tell_hooks(scope, _end(scope, turn_id, began, ended))
     return ended
 
 
-async def _until_answered(scope: Scope, said: Parts) -> str | None:
+async def _until_answered(scope: Scope, said: Parts) -> tuple[str | None, World]:
+    """The answer's text, and the world that it was given in."""
     memory, inbox, spending = scope.memory, scope.memory.thread.steers, Spending(scope.memory)
     say_if_model_changed(scope)
     world = await _looked(scope, said)
@@ -87,11 +95,13 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
         await before_the_switch(scope, world)
         has_room = await make_room(scope, world, "pre_turn", pending=_tokens_of(scope, said))
     finally:  # also when there is no room: what the user said is never lost
-        tell_world(scope, world)
-        say_if_hopeless(scope)
-        _deliver(scope)
-        tell_skills(scope, _typed(scope, said))
-        memory.record(ItemRecorded(memory.stored(said)))
+        try:
+            tell_world(scope, world)
+            say_if_hopeless(scope)
+            _deliver(scope)
+            tell_skills(scope, _typed(scope, said))
+        finally:
+            memory.record(ItemRecorded(memory.stored(said)))
     while True:
         _deliver(scope)
         spending.step()
@@ -106,10 +116,10 @@ async def _until_answered(scope: Scope, said: Parts) -> str | None:
             overflow = await after_overflow(scope, world, error, overflow)
             continue
         if not answer.follow_up and not inbox:
-            await after_the_answer(scope, world)
-            return answer.text
-        begin_ahead(scope, world)
-        has_room = has_room and await make_room(scope, world, "mid_turn")
+            return answer.text, world
+        if has_room:
+            begin_ahead(scope, world)
+            has_room = await make_room(scope, world, "mid_turn")
 
 
 async def run_compaction(

@@ -24,7 +24,6 @@ from refold.tools.child_environment import child_environment
 from refold.tools.functions import convert_arguments
 from refold.tools.login import known_login
 from refold.tools.process import Process
-from refold.tools.sandbox import argv_in
 
 YIELD_MS, TYPED_YIELD_MS, POLL_YIELD_MS = 10_000, 250, 5_000  # by default: a start, a typed line, a look
 SHORTEST_YIELD_MS, LONGEST_YIELD_MS = 250, 300_000  # sooner there is nothing to see; later a person wonders
@@ -180,7 +179,11 @@ async def start(asked: ExecArguments, cwd: str, context: ToolContext) -> Process
     login, visible = shared.logins[shell], seen[1]
     shown = [shell, "-lc", cmd]  # what it amounts to, and what the real program tells
     plain = shown if login is None else login.argv(shell, cmd, visible)
-    argv = plain if confinement.sandbox is None else argv_in(confinement.sandbox, plain, cwd)
+    argv = plain
+    if confinement.sandbox is not None:
+        from refold.tools.sandbox import argv_in
+
+        argv = argv_in(confinement.sandbox, plain, cwd)
     environment = shared.marked({**visible, **PLAIN_OUTPUT})
     return Process(argv, cwd, environment, terminal=bool(asked.tty), shown=shown)
 

@@ -152,12 +152,13 @@ async def undo(chat: Conversation, _: str) -> None:
 
 
 async def pin(chat: Conversation, address: str) -> None:
+    from refold.core.pins import tokens_of
     from refold.session.pins import budget_of, newest_said
 
     session = _open(chat)
     pinned = session.pin(address or newest_said(session.memory.thread))
     chat.say(f"pinned {clean(pinned.address)}: {one_line(pinned.text, 80)}", "magenta")
-    room = f"{pinned.tokens:,} of {budget_of(session.memory):,} tokens for pins"
+    room = f"{tokens_of(session.memory.thread.pins):,} of {budget_of(session.memory):,} tokens for pins"
     chat.say(f"  {room}; refold rules {session.id} lists them", "dim")
 
 

@@ -135,6 +135,10 @@ def _row(record: Record, address: str) -> Row | None:
             return Row(address, "note", text, "turn ended")
         case Compacted(facts={"method": "undo", "undoes": str(undone)}):
             return Row(address, "compaction", _compaction_text(record), f"undo of {undone}")
+        case Compacted(facts={"method": "shadow"}):
+            return Row(address, "compaction", _compaction_text(record), "an outline took an encrypted item's place")
+        case Compacted(facts={"method": "fork"}):
+            return Row(address, "compaction", _compaction_text(record), "history taken over")
         case Compacted(facts={"method": "rollback"}):
             return Row(address, "compaction", _compaction_text(record), "turns undone")
         case Compacted():

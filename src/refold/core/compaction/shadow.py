@@ -111,6 +111,8 @@ def unsealed(history: Sequence[Entry], text: str, *, summary_id: str, turn_id: s
     for e in history:
         if seals and e is seals[-1]:
             placed.append((summary, ""))
+        elif text and e.origin == "summary":
+            continue  # the new one goes on from it
         elif seal_of(e.item) is None and not _is_sealed_reasoning(e.item):
             placed.append((e.item, e.address))
     items, addresses = tuple(item for item, _ in placed), tuple(address for _, address in placed)

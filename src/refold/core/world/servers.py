@@ -7,6 +7,7 @@ from typing import Any
 
 from refold.core.fragments import KIND_SERVERS, tagged
 from refold.core.jsonio import JSON, is_object
+from refold.core.skill import without_markup
 from refold.core.templates import template
 from refold.core.truncate import Budget, cut_middle
 from refold.core.world.section import OWN, Fragment, Section, World, value_of
@@ -27,10 +28,15 @@ def _render(world: World, before: Any) -> list[Fragment]:
     if not now and not before:
         return []
     texts = now if is_object(now) else {}
-    said = "".join(f"\n## {name}\n{text}\n" for name, text in texts.items())
+    said = "".join(f"\n## {without_markup(name)}\n{_quoted(text)}\n" for name, text in texts.items())
     return [
         Fragment("developer", KIND_SERVERS, tagged(TAG, "\n" + template("servers" if said else "servers_gone") + said))
     ]
+
+
+def _quoted(text: str) -> str:
+    """A server's words: they can end no element, begin none, and not speak in another server's name."""
+    return "\n".join(f"  {line}" for line in without_markup(text).splitlines())
 
 
 SERVERS = Section(ID, _render)

@@ -27,7 +27,8 @@ def with_skills(world: World, skills: Sequence[Skill], budget: int, *, told: boo
 
 
 def list_text(skills: Sequence[Skill], budget: int) -> str:
-    """What the model is told of skills, "" for none: a line for each, in the order given, within `budget` bytes.
+    """What the model is told of skills, "" for none: a line for each, in the order given; the lines within `budget`
+    bytes.
 
     Where that is too little, long descriptions are cut first, all to the same length; then the last skills are left
     out, which is said.

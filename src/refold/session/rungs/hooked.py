@@ -37,7 +37,7 @@ async def after(job: Job, found: Found, snapshot: Sequence[Entry]) -> Found:
             summary = changed = text
     if changed is None:
         return found
-    return replace(found, replacement=closed_by(job, snapshot, changed), response_id=None)
+    return replace(found, method="local", replacement=closed_by(job, snapshot, changed), response_id=None)
 
 
 def _blocked(error: Exception) -> CompactionBlocked:

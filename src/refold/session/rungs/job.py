@@ -30,7 +30,7 @@ class Job(msgspec.Struct, frozen=True):
 
     `wire`: one of this model, that knows the history's bytes already. `tools`: those in force. `focus`: a summary is
     asked for that keeps this in particular. `outline`: no model is asked. `beside`: a turn goes on
-    meanwhile, so only so many of the history's entries are read.
+    meanwhile; this is the history as it was.
     """
 
     memory: Memory
@@ -42,7 +42,12 @@ class Job(msgspec.Struct, frozen=True):
     focus: str | None = None
     outline: bool = False
     hooks: Sequence[Hook] = ()
-    beside: int | None = None
+    beside: tuple[Entry, ...] | None = None
+
+    @property
+    def read(self) -> int | None:
+        """How many of the history's entries a request for it reads, where others may have come since."""
+        return None if self.beside is None else len(self.beside)
 
     @property
     def identity(self) -> Identity:
@@ -104,7 +109,7 @@ async def ask(
         dropped=dropped,
         asking=asking,
         method=told,
-        entries=job.beside,
+        entries=job.read,
     )
     memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
     output: list[Item] = []

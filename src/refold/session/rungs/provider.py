@@ -124,7 +124,7 @@ async def _ask_endpoint(job: Job, model: HasCompactEndpoint, prompt: Prompt, lef
     memory = job.memory
     request = job.wire.compact_request(prompt, job.identity)
     record_sent(
-        memory, job.wire, prompt, request, kind="compaction", dropped=left_out, method="endpoint", entries=job.beside
+        memory, job.wire, prompt, request, kind="compaction", dropped=left_out, method="endpoint", entries=job.read
     )
     memory.feed.publish(SamplingStarted("compaction", request.items, prompt.tokens, request.size))
     return await model.compact(request)

@@ -50,12 +50,6 @@ def summariser_of(config: Config, model: Model, environ: Mapping[str, str] | Non
         raise ConfigError("compaction.provider", error.why) from None
 
 
-def checked(model: Model, config: Config) -> Model:
-    """The session's model, once whoever writes its summaries was found to exist. Raises ConfigError."""
-    summariser_of(config, model)
-    return model
-
-
 @asynccontextmanager
 async def summarising(job: Job) -> AsyncGenerator[Job]:
     """The job as its summariser does it. A connection of the summariser's own is for one compaction: the next is far
