@@ -11,7 +11,7 @@ import pytest
 
 from refold.core.items import message_text, spelled
 from refold.core.thread import Thread, same_state
-from refold.errors import RolloutNotFound
+from refold.errors import RolloutCorrupt, RolloutNotFound
 from refold.rollout.lineage import Base, active_lines, base_of, find_base
 from refold.session.memory import read_thread
 
@@ -159,3 +159,24 @@ def test_a_base_that_says_nothing_is_none(base: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps({"timestamp": "", "ordinal": 0, "type": "session_meta", "payload": meta}) + "\n")
     (line,) = active_lines(path)
     assert base_of(line.record) is None  # type: ignore[arg-type]
+
+
+def test_files_that_go_on_from_each_other_are_named(tmp_path: Path) -> None:
+    def file(name: str, thread: str, base: str) -> Path:
+        meta = {
+            "id": thread,
+            "timestamp": "",
+            "cwd": "",
+            "history_base": {"thread_id": base, "end_ordinal_exclusive": 9},
+        }
+        item = {"type": "message", "role": "user", "content": "hi"}
+        lines = [("session_meta", meta), ("response_item", item)]
+        path = tmp_path / f"rollout-2026-01-01T00-00-00-{name}.jsonl"
+        told = [{"timestamp": "", "ordinal": n, "type": kind, "payload": one} for n, (kind, one) in enumerate(lines)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in told))
+        return path
+
+    one = file("T1", "T1", "T2")
+    file("T2", "T2", "T1")
+    with pytest.raises(RolloutCorrupt, match="in a circle"):
+        read_thread(one)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refold.core.compaction.due import Due
 from refold.core.config import parse_config
 from refold.core.items import message_text
 from refold.core.profile import Profile, Provider
@@ -22,6 +23,7 @@ from refold.rollout.reader import read_lines
 from refold.session import Session
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Event, Notice, SamplingStarted
+from refold.session.hooks import Hook
 from refold.session.memory import read_thread
 from refold.testing import call_reply, text_reply, usage
 from refold.tools.functions import tool
@@ -241,3 +243,51 @@ def test_it_is_not_begun_below_its_share_nor_where_no_model_is_asked(tmp_path: P
 def test_a_share_is_between_nothing_and_all(value: Any) -> None:
     with pytest.raises(ConfigError, match="compact_ahead"):
         parse_config({"compact_ahead": value}, "test")
+
+
+def test_undo_while_a_slow_hook_looks_leaves_it(tmp_path: Path) -> None:
+    """What is read is the history as it was when it began, whatever comes of that meanwhile."""
+    let = asyncio.Event()
+
+    class Waits(Hook):
+        async def before_compaction(self, why: Due) -> str | None:
+            if why.reason != "user_requested":
+                await let.wait()
+            return None
+
+    async def go() -> Session:
+        model = Slow([text_reply("one", usage=SMALL), text_reply("two", usage=NEAR)], text_reply("SUMMARY"))
+        model.go_on.set()
+        async with start(model, tmp_path) as session:
+            session.hooks.append(Waits())
+            await events_of(session, "first")
+            await session.compact(outline=True)
+            await events_of(session, "second")
+            assert session._scope.ahead is not None
+            await session.undo()
+            assert session._scope.ahead is None
+            let.set()
+            await asyncio.sleep(0)
+            return session
+
+    session = asyncio.run(asyncio.wait_for(go(), PATIENCE))
+    assert said(session) == ["first", "second"] and session.memory.thread.is_as_restored
+    proven(session)
+
+
+def test_an_answer_that_is_there_is_no_failure_because_of_what_comes_after_it(tmp_path: Path) -> None:
+    async def go() -> Session:
+        model = Slow([text_reply("one", usage=NEAR)], text_reply("SUMMARY"))
+        settings = {"compact_ahead": 0.99, "model_post_turn_compact_threshold_percent": 10}
+        async with start(model, tmp_path, **settings) as session:
+            turn = session.send("first")
+            await model.asked.wait()
+            session.interrupt()
+            await turn
+            return session
+
+    session = asyncio.run(asyncio.wait_for(go(), PATIENCE))
+    assert session.path is not None
+    (ended,) = [line.record for line in read_lines(session.path) if isinstance(line.record, TurnEnded)]
+    assert (ended.outcome, ended.last_message) == ("completed", "one")
+    assert "turn_aborted" not in session.path.read_text()

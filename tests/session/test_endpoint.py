@@ -17,13 +17,13 @@ from refold.core.records import Compacted
 from refold.core.usage import Usage
 from refold.core.wire import Request
 from refold.errors import CompactionFailed, RefoldError
-from refold.model import HasCompactEndpoint, ModelEvent
+from refold.model import HasCompactEndpoint, ModelEvent, ResponsesModel
 from refold.model.scripted import Reply, ScriptedModel
 from refold.rollout.reader import read_lines
 from refold.session.clock import Clock
 from refold.session.events import Notice
 from refold.session.session import Session
-from refold.testing import text_reply, usage
+from refold.testing import ResponsesServer, text_reply, usage
 from refold.views.sent import sent
 
 COMPACTION = {"type": "compaction", "encrypted_content": "Zm9v" * 40}
@@ -156,3 +156,25 @@ def test_what_was_typed_comes_back_as_the_log_has_it_and_tools_do_not(tmp_path: 
     assert kinds == ["developer", "user", "user", "compaction", "user", "assistant"]
     assert "old rules" not in json.dumps([e.item for e in history])
     assert next(e for e in history if e.item["type"] == "compaction").item["id"].startswith("cmp_")
+
+
+def test_a_key_that_stands_in_the_answer_by_chance_changes_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of local servers are words such as `test`."""
+    monkeypatch.setenv("TEST_KEY", "test")
+    compacted = Reply(body={"output": [user_message("Fix the failing test"), COMPACTION]})
+
+    async def go() -> str:
+        with ResponsesServer([text_reply("one"), compacted]) as server:
+            provider = server.provider(compaction="endpoint", env_key="TEST_KEY")
+            async with Session.start(
+                model=ResponsesModel(PROFILE, provider), cwd=tmp_path, home=tmp_path / "home"
+            ) as session:
+                await session.send("Fix the failing test")
+                await session.compact()
+                return str([e.item for e in session.memory.thread.history])
+
+    history = asyncio.run(go())
+    assert "Fix the failing test" in history and "***" not in history
+    assert COMPACTION["encrypted_content"] in history

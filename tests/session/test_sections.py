@@ -251,3 +251,51 @@ def test_one_that_a_resume_does_not_give_is_forgotten_and_told_when_it_is_back(t
             assert len(boards(back)) == 2
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["<board>", [7], [Fragment("assistant", "k", "t")], [Fragment("user", "k", 5)]],
+    ids=str,  # type: ignore[list-item,arg-type]
+)
+def test_what_is_no_fragment_costs_a_notice_and_not_what_the_user_said(tmp_path: Path, told: Any) -> None:
+    class Wrong(Board):
+        def render(self, now: Any, before: Any) -> Sequence[Fragment]:
+            return told
+
+    async def work() -> None:
+        async with start(tmp_path, Wrong(1)) as session:
+            events = await said(session, "hello")
+            assert [e.text for e in events if isinstance(e, Notice) and "telling it failed" in e.text]
+            assert "hello" in [message_text(e.item) for e in session.memory.thread.history]
+
+    run(work())
+
+
+def test_what_could_not_be_told_is_told_when_it_can_be(tmp_path: Path) -> None:
+    class Late(Board):
+        fails = True
+
+        def render(self, now: Any, before: Any) -> Sequence[Fragment]:
+            if self.fails:
+                raise ValueError("not now")
+            return super().render(now, before)
+
+    async def work() -> None:
+        board = Late(5)
+        async with start(tmp_path, board) as session:
+            await said(session, "one")
+            assert boards(session) == []
+            board.fails = False
+            await said(session, "two")
+            await said(session, "three")
+            assert boards(session) == ["<board>5</board>"] and board.seen == [(5, None)]
+            board.fails = True
+            await session.compact()
+            board.fails = False
+            await said(session, "four")
+            assert boards(session) == ["<board>5</board>"], "after a compaction it is told when it can be, too"
+        assert session.path is not None
+        assert same_state(read_thread(session.path), session.memory.thread)
+
+    run(work())

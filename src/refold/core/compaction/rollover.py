@@ -33,15 +33,22 @@ USER_PART = 2  # what people said gets at most half of a small limit: a window n
 def is_asked_for(history: Sequence[Entry]) -> bool:
     """Whether the model asked for a new window that has not begun yet.
 
-    It is read back to where a person spoke last: a request is followed before the next sampling, or not at all.
+    It is read back over the newest response's calls and outputs: a request is followed before the next sampling, or not
+    at all.
     """
     answered: set[str] = set()
+    is_past_calls = False
     for e in reversed(history):
         item = e.item
-        if is_output(item) and item.get("output") == GRANTED:
-            answered.add(str(item.get("call_id")))
-        elif answered and _is_window_call(item, NEW_CONTEXT) and item["call_id"] in answered:
-            return True
+        if is_output(item):
+            if is_past_calls:  # of an earlier response
+                return False
+            if item.get("output") == GRANTED:
+                answered.add(str(item.get("call_id")))
+        elif is_call(item):
+            is_past_calls = True
+            if _is_window_call(item, NEW_CONTEXT) and item["call_id"] in answered:
+                return True
         elif e.origin in ("typed", "summary"):
             return False
     return False
