@@ -222,7 +222,7 @@ def test_the_list_is_told_once_and_its_snapshot_is_the_real_programs():
 
 
 def test_no_skills_nothing_is_said():
-    assert world().state == {"host_skills": {"includeInstructions": True}}
+    assert world().state == {}
     assert told(world(), None) == []
     assert told(world(), World({"host_skills": {"includeInstructions": True}})) == []
 

@@ -29,6 +29,8 @@ from refold.core.world import (
     value_of,
     with_value,
 )
+from refold.core.world.skills import ID as SKILLS
+from refold.core.world.skills import lists_skills
 from refold.observe import Surroundings, Watch, observe
 from refold.session.clock import Clock
 from refold.session.events import Notice
@@ -120,7 +122,9 @@ def tell_world(scope: Scope, world: World) -> None:
 
 def patch_for(baseline: JSON, state: JSON) -> JSON:
     """The merge patch for what is told; sections that only the real program knows stay as they are."""
-    ours = {key: value for key, value in baseline.items() if key in state or key in OPTIONAL or key == OWN}
+    forgotten = OPTIONAL | {SKILLS} if lists_skills(baseline) else OPTIONAL
+    known = {*state, *forgotten, OWN}
+    ours = {key: value for key, value in baseline.items() if key in known}
     return diff_patch(ours, {**state, OWN: state.get(OWN, {})} if OWN in ours else state)  # each of its own by itself
 
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.core.fragments import tagged
-from refold.core.jsonio import is_object
+from refold.core.jsonio import JSON, is_object
 from refold.core.skill import KIND_SKILLS, Skill, without_markup
 from refold.core.templates import template
-from refold.core.world.section import Fragment, Section, World
+from refold.core.world.section import Fragment, Section, World, value_of
 
-ID = "host_skills"  # {"body": the list's text, "includeInstructions": whether it is told}; no body without a list
+ID = "host_skills"  # {"body": the list's text, "includeInstructions": true}; nothing without a list, see below
+# The real program tells of its skills anew where a snapshot says something else of them than it would.
 TAG = "skills_instructions"
 LEAST_DESCRIPTION = 60  # characters; below that a description says little, so skills are left out instead
 NAMED_LEFT_OUT = 20  # of those that have no room, so many are named
@@ -23,7 +24,13 @@ NAMED_LEFT_OUT = 20  # of those that have no room, so many are named
 def with_skills(world: World, skills: Sequence[Skill], budget: int, *, told: bool = True) -> World:
     """The world with a list of these skills, which may take `budget` bytes; `told` false: the model is told of none."""
     body = list_text(skills, budget) if told else ""
-    return world.with_section(ID, {**({"body": body} if body else {}), "includeInstructions": told})
+    return world.with_section(ID, {"body": body, "includeInstructions": True} if body else None)
+
+
+def lists_skills(state: JSON | None) -> bool:
+    """Whether a snapshot holds a list of skills."""
+    now = value_of(state, ID)
+    return is_object(now) and bool(now.get("body"))
 
 
 def list_text(skills: Sequence[Skill], budget: int) -> str:
@@ -72,7 +79,7 @@ def _line(skill: Skill, most: int) -> str:
 
 
 def _render(world: World, before: Any) -> list[Fragment]:
-    had = is_object(before) and bool(before.get("body"))
+    had = lists_skills({ID: before})
     now = world.state.get(ID)
     body: str = now.get("body", "") if is_object(now) else ""
     if not body:
