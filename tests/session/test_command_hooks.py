@@ -348,7 +348,8 @@ def test_an_interrupt_ends_the_command_and_settles_the_call(tmp_path: Path, even
     seconds = f"5{os.getpid()}.{len(event)}"
 
     async def play() -> list[Any]:
-        command = f"trap 'echo > tidied; exit' TERM; touch up; sleep {seconds}; true"
+        # Asleep before it says that it is up: a shell that is just starting a program hears nothing until that ends.
+        command = f"trap 'echo > tidied; exit' TERM; sleep {seconds} & touch up; wait; true"
         config = parse_config({"hooks": {event: [{"command": command}]}}, "test")
         model = ScriptedModel([call_reply("exec_command", {"cmd": "true"}), "done"])
         async with Session.start(
