@@ -57,10 +57,7 @@ def rules(reference: str, drops: tuple[str, ...], in_place: bool, settings: tupl
         return 0
     with _opened(reference, settings, in_place=in_place) as memory:
         gone = [text for address in drops for text in pins.drop_rule(memory, address)]
-        if as_json:
-            _print_json("refold.rules.dropped", memory, texts=gone)
-        for text in [] if as_json else gone:
-            print(f"no longer kept before others: {one_line(text, LONGEST)}")
+        _print_gone("refold.rules.dropped", "no longer kept before others", memory, gone, as_json=as_json)
     return 0
 
 
@@ -96,10 +93,7 @@ def unpin(
     """Let go of what is pinned; what was told of it stays in the context until the next compaction."""
     with _opened(reference, settings, in_place=in_place) as memory:
         gone = pins.unpin(memory, address, text)
-        if as_json:
-            _print_json("refold.unpin.completed", memory, texts=gone)
-        for one in [] if as_json else gone:
-            print(f"no longer pinned: {one_line(one, LONGEST)}")
+        _print_gone("refold.unpin.completed", "no longer pinned", memory, gone, as_json=as_json)
     return 0
 
 
@@ -145,6 +139,14 @@ def _print(found: Rules, *, as_json: bool) -> None:
 
 def _line(address: str, width: int, tokens: int, text: str) -> str:
     return f"    {paint(f'{address:<{width}}', 'dim')} {tokens:>6,}  {one_line(text, LONGEST)}"
+
+
+def _print_gone(kind: str, words: str, memory: Memory, texts: list[str], *, as_json: bool) -> None:
+    if as_json:
+        _print_json(kind, memory, texts=texts)
+        return
+    for text in texts:
+        print(f"{words}: {one_line(text, LONGEST)}")
 
 
 def _print_json(kind: str, memory: Memory, **told: Any) -> None:

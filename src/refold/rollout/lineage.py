@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from refold.core.compaction.shadow import facts_beside
+from refold.core.compaction.whole import whole
 from refold.core.jsonio import is_object
 from refold.core.lines import ordinal_of
-from refold.core.records import Compacted, Line, SessionStarted, UsageCounted, addressed
+from refold.core.records import Line, SessionStarted, UsageCounted
 from refold.core.thread import Thread
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.backward import tail_of
@@ -101,21 +101,9 @@ def _taken_over(path: Path, meta: Line, base: Base, above: tuple[Path, ...]) -> 
     thread = Thread.replay(lines)
     if thread.meta is None:
         raise RolloutCorrupt(f"{source}, which {path.name} goes on from, is not a rollout: no session_meta line in it")
-    checkpoint = Compacted(
-        message="",
-        history=tuple(entry.item for entry in thread.history),
-        window=thread.window,
-        addresses=tuple(entry.address for entry in thread.history),
-        world=thread.world,
-        settings=thread.settings,
-        steers=dict(thread.steers),
-        pins=addressed(thread.pins),
-        dropped_rules=addressed(thread.dropped_rules),
-        facts={"method": "fork", **facts_beside([entry.item for entry in thread.history], thread.shadows)},
-    )
     told = thread.last_usage if thread.usage_told and thread.counted is None else None
     usage = [] if told is None else [Line(meta.ordinal, UsageCounted(told, thread.total_usage))]
-    return [Line(meta.ordinal, checkpoint), *usage]
+    return [Line(meta.ordinal, whole(thread)), *usage]
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------

@@ -6,8 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from refold.core.compaction.shadow import MAKER
+from refold.core.compaction.whole import whole
 from refold.core.config import Config
-from refold.core.records import Compacted, Record, SettingsApplied, WorldObserved
+from refold.core.records import JSON, Record, SettingsApplied, WorldObserved
 from refold.core.thread import Thread
 from refold.errors import ConfigError
 from refold.model import Model
@@ -94,18 +98,11 @@ def surroundings(cwd: str, home: Home, config: Config, tools: Sequence[Tool], ap
 
 def inheritance(parent: Thread) -> list[Record]:
     """One checkpoint that holds a parent's whole active state, so that the child needs no other file."""
-    records: list[Record] = [
-        Compacted(
-            message="",
-            history=tuple(entry.item for entry in parent.history),
-            window=parent.window,
-            addresses=tuple(entry.address for entry in parent.history),
-            world=parent.world,
-            settings=parent.settings,
-            steers=dict(parent.steers),
-            facts={"method": "fork", **({"waits": True} if parent.is_as_restored else {})},
-        )
-    ]
+    checkpoint = whole(parent)
+    facts: JSON = {"waits": True} if parent.is_as_restored else {}
+    if parent.meta and parent.sealed:  # who made what only its maker can read, also where no shadow says it
+        facts[MAKER] = parent.meta.provider
+    records: list[Record] = [replace(checkpoint, facts={**facts, **checkpoint.facts})]
     records += [WorldObserved(True, parent.world)] if parent.world is not None else []
     records += [SettingsApplied(parent.settings)] if parent.settings is not None else []
     return records

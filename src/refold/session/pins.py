@@ -23,7 +23,7 @@ from refold.core.pins import (
     untold,
     with_pins,
 )
-from refold.core.records import Compacted, ItemRecorded, Pinned, Record, RuleDropped, Unpinned, addressed
+from refold.core.records import ItemRecorded, Pinned, RuleDropped, Unpinned
 from refold.core.said import rules_said
 from refold.core.thread import Thread
 from refold.errors import ConfigError, RolloutNotFound
@@ -168,9 +168,3 @@ def say_what_is_lost(memory: Memory) -> None:
     if lost:
         text = f"{lost} pinned texts are not told: pins may take {budget:,} tokens of this model's window"
         memory.feed.publish(Notice(f"{text} (compaction.pin_percent)"))
-
-
-def bequeathed(records: Sequence[Record], parent: Thread) -> list[Record]:
-    """A fork's first records, with its parent's pins and dropped rules in their checkpoint."""
-    kept = {"pins": addressed(parent.pins), "dropped_rules": addressed(parent.dropped_rules)}
-    return [msgspec.structs.replace(one, **kept) if isinstance(one, Compacted) else one for one in records]

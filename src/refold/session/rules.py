@@ -101,7 +101,7 @@ def fresh(scope: Scope, world: World) -> Fresh:
 def tell_world(scope: Scope, world: World) -> None:
     """What changed since the model was last told, then the snapshot, then the turn's settings."""
     memory, baseline, settings = scope.memory, scope.memory.thread.world, settings_of(scope)
-    world = in_their_words(_as_told(scope, world, memory.thread.window), baseline, memory.thread.settings, settings)
+    world = _in_their_words(_as_told(scope, world, memory.thread.window), baseline, memory.thread.settings, settings)
     own = rendered_by(memory, scope.sections)
     told = messages(render(world, baseline, own), _ids(memory.clock), memory.thread.open_turn)
     world = as_rendered(world, baseline, own)
@@ -186,7 +186,7 @@ def _as_told(scope: Scope, world: World, window: Window) -> World:
     return in_window(world, window, budget.guidance_message or "") if budget.enabled else world
 
 
-def in_their_words(world: World, baseline: JSON | None, last: JSON | None, settings: JSON) -> World:
+def _in_their_words(world: World, baseline: JSON | None, last: JSON | None, settings: JSON) -> World:
     """The world, where the model was told the same rules by the real program: then its words for them hold, and only
     what was approved since is told."""
     told, now = value_of(baseline, PERMISSIONS), world.state.get(PERMISSIONS)

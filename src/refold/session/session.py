@@ -33,7 +33,6 @@ from refold.session.permits import Approve
 from refold.session.said import said
 from refold.session.scope import Scope
 from refold.session.sections import Section, checked_sections
-from refold.session.shadow import inherited
 from refold.session.turn import run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
@@ -179,12 +178,7 @@ class Session:
             provider=answering.provider.id,
             forked_from=parent.id,
         )
-        begun = inherited(inheritance(parent), parent)
-        if parent.pins or parent.dropped_rules:
-            from refold.session.pins import bequeathed
-
-            begun = bequeathed(begun, parent)
-        memory.record(*begun)
+        memory.record(*inheritance(parent))
         return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
 
     @classmethod

@@ -11,24 +11,18 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from refold.core.compaction.due import size_of
 from refold.core.compaction.replacement import Replacement
 from refold.core.compaction.shadow import (
-    MAKER,
     SealedReplacement,
     Shadow,
-    facts_beside,
     maker_of,
     seal_of,
-    sealed,
     unsealed,
 )
 from refold.core.history import Entry, entry
 from refold.core.profile import Provider
-from refold.core.records import JSON, Compacted, Record
-from refold.core.thread import Thread
+from refold.core.records import JSON
 from refold.errors import ModelRefused
 from refold.model.sealed import UNREADABLE, named_item
 from refold.session.events import CompactionEnded, Notice
@@ -58,18 +52,6 @@ def with_shadow(job: Job, replacement: Replacement, text: str) -> Replacement:
         return replacement
     fields = {name: getattr(replacement, name) for name in Replacement.__struct_fields__}
     return SealedReplacement(**fields, shadow=Shadow(text, job.model.provider.id))
-
-
-def inherited(records: Sequence[Record], parent: Thread) -> list[Record]:
-    """A fork's first records, with the shadow that its parent has of what they hold, or at least its maker."""
-    told: list[Record] = []
-    maker: JSON = {MAKER: parent.meta.provider} if parent.meta and sealed(parent.history) else {}
-    for record in records:
-        if isinstance(record, Compacted):
-            beside = facts_beside(record.history or (), parent.shadows) or maker
-            record = msgspec.structs.replace(record, facts={**record.facts, **beside})
-        told.append(record)
-    return told
 
 
 # --- in use ----------------------------------------------------------------------------------------------

@@ -34,9 +34,10 @@ class Replacement(msgspec.Struct, frozen=True):
     message: str  # the summary with its prefix, for the checkpoint line
 
 
-def fitting(tokens: int, usable: int | None) -> int:
-    """Tokens that may be kept word for word: as asked, but at most half of what a window holds (None = unknown)."""
-    return tokens if usable is None else min(tokens, usable // 2)
+def fitting(tokens: int, room: int | None, part: int = 2) -> int:
+    """Tokens that something may take of a window: as asked, but at most one part in so many of its room (tokens, None =
+    unknown). What is kept word for word may take half."""
+    return tokens if room is None else min(tokens, room // part)
 
 
 def retained_user_messages(

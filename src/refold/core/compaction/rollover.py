@@ -7,14 +7,16 @@ Rule 1: that the model asked for a new window, and what it was told in this one,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from refold.core.compaction.due import context_tokens, counted_tokens
-from refold.core.compaction.outline import outline
-from refold.core.compaction.replacement import NO_SUMMARY, RETAINED_USER_TOKENS, Replacement, summarised
-from refold.core.fragments import SUMMARY_MARK, stored_kinds
+from refold.core.compaction.outline import OUTLINE_PART, outline
+from refold.core.compaction.replacement import NO_SUMMARY, RETAINED_USER_TOKENS, Replacement, fitting, summarised
+from refold.core.compaction.shadow import Shadow, earlier_of
+from refold.core.fragments import stored_kinds
 from refold.core.history import Entry
-from refold.core.items import Item, is_call, is_model_generated, is_output, message_text
+from refold.core.items import Item, is_call, is_model_generated, is_output
 from refold.core.profile import Profile
 from refold.core.records import Scope
 from refold.core.thread import Thread
@@ -24,7 +26,7 @@ CONTEXT_REMAINING = "get_context_remaining"
 WINDOW_TOOLS = frozenset({NEW_CONTEXT, CONTEXT_REMAINING})
 GRANTED = "A new context window begins now."  # how a call of new_context that is followed is answered
 TOO_SOON = "This context window has only just begun, there is nothing to leave behind: go on with the task in it."
-USER_PART = 2  # what people said gets at most half of a small limit: a window needs room to work in
+NO_SHADOWS: Mapping[str, Shadow] = MappingProxyType({})
 
 
 # --- asked for -----------------------------------------------------------------------------------------------
@@ -123,27 +125,24 @@ def settle(
     outline_tokens: int,
     summary_id: str,
     turn_id: str | None,
-    earlier: str = "",
+    shadows: Mapping[str, Shadow] = NO_SHADOWS,
     dropped: Collection[tuple[str, str]] = (),
 ) -> Replacement:
     """What people said last, fresh context, and an outline of the rest, of at most `outline_tokens`.
 
     `limit`: tokens that fill a window; of a small one what people said gets at most half, the outline a quarter.
-    `earlier`: what is known of the time before the history, where its newest summary does not tell it. `dropped`: rules
-    that are kept before others no more.
+    `shadows`: what is known of the time before the history, where an item tells it that only a provider can read.
+    `dropped`: rules that are kept before others no more.
     """
-    people = RETAINED_USER_TOKENS if limit is None else min(RETAINED_USER_TOKENS, limit // USER_PART)
-    facts = outline_tokens if limit is None else min(outline_tokens, limit // 4)
-    summaries = [message_text(e.item).removeprefix(SUMMARY_MARK) for e in history if e.origin == "summary"]
-    earlier = earlier or (summaries[-1] if summaries else "")
-    text = outline(without_window_calls(history), facts, earlier=earlier)
+    facts = fitting(outline_tokens, limit, OUTLINE_PART)
+    text = outline(without_window_calls(history), facts, earlier=earlier_of(history, shadows))
     return summarised(
         history,
         context,
         text or NO_SUMMARY,
         summary_id=summary_id,
         turn_id=turn_id,
-        budget=people,
+        budget=fitting(RETAINED_USER_TOKENS, limit),  # a window needs room to work in
         dropped=dropped,
     )
 

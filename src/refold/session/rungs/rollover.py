@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from refold.core.compaction.outline import OUTLINE_TOKENS
 from refold.core.compaction.rollover import settle
-from refold.core.compaction.shadow import seal_of, sealed
 from refold.core.history import Entry
 from refold.session.rungs.job import Found, Job
-from refold.session.rungs.outline import OUTLINE_TOKENS
 
 
 def by_rollover(job: Job, snapshot: list[Entry]) -> Found:
     """What people said, fresh context, an outline of the rest. An item that only a provider can read does not go on:
     what its shadow tells does."""
-    memory, hidden = job.memory, sealed(snapshot)
-    shadow = memory.thread.shadows.get(seal_of(hidden[-1].item) or "") if hidden else None
+    memory = job.memory
     replacement = settle(
         snapshot,
         job.fresh.context,
@@ -21,7 +19,7 @@ def by_rollover(job: Job, snapshot: list[Entry]) -> Found:
         outline_tokens=OUTLINE_TOKENS,
         summary_id=memory.clock.item_id("msg"),
         turn_id=memory.thread.open_turn,
-        earlier=shadow.text if shadow else "",
+        shadows=memory.thread.shadows,
         dropped=memory.thread.dropped_rules,
     )
     return Found(method="rollover", replacement=replacement)
