@@ -131,9 +131,9 @@ class Arrivals:
         self.first(peer, folder, history)
         return statistics.median(b - a for a, b in itertools.pairwise(self._arrivals)) * 1000
 
-    def peak(self, peer: Peer, folder: Path) -> float:
+    def peak(self, peer: Peer, folder: Path, history: History | None = None) -> float:
         """Peak resident memory of one process and its children, in MiB."""
-        start = peer.turn(self.server.url, folder)
+        start = peer.turn(self.server.url, folder, history)
         self._arrivals, self._known = [], None
         done = subprocess.run(
             [sys.executable, "-S", "-c", PEAK, *start.words], env=start.environ, check=True, capture_output=True

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -213,7 +214,7 @@ def ours_resumes_real(field: Field, write: Callable[[Real], Path], *, in_place: 
     return compare(promised, sent, known)
 
 
-# --- (c) five hand-overs in one thread -------------------------------------------------------------------------------
+# --- (c) ten hand-overs in one thread --------------------------------------------------------------------------------
 
 THREAD = (
     Turn("one: begin", (calls("t1", "echo one", thought=True), answer("t1_end"))),
@@ -225,12 +226,21 @@ THREAD = (
         LIMIT,
     ),
     Turn("five: goes on", (calls("t5", "echo six"), answer("t5_end"))),
-    Turn("six: ends", (answer("t6_end"),)),
+    Turn("six: goes on", (answer("t6_end"),)),
+    Turn("seven: full after this", (calls("t7", "echo seven"), answer("t7_end", FULL))),
+    Turn("eight: compacts before it", (answer("t8_summary"), calls("t8", "echo eight"), answer("t8_end")), LIMIT),
+    Turn(
+        "nine: compacts in its middle",
+        (calls("t9", "echo nine", "echo ten", tokens=FULL), answer("t9_summary"), answer("t9_end")),
+        LIMIT,
+    ),
+    Turn("ten: goes on", (calls("t10", "echo eleven", thought=True), answer("t10_end"))),
+    Turn("eleven: ends", (answer("t11_end"),)),
 )
 
 
 def hand_overs(field: Field, begins: str) -> Iterator[Result]:
-    """Six turns on one file, by turns; each is compared with what the program before would have sent."""
+    """Eleven turns on one file, by turns; each is compared with what the program before would have sent."""
     real = field.real()
     ours = Ours(real.home, field.work)  # one home: refold goes on in the real program's very file
     programs: list[Program] = [ours, real] if begins == "refold" else [real, ours]
@@ -293,6 +303,48 @@ def _shortened(rollout: Path, lines: list[bytes], field: Field) -> Path:
     return copy
 
 
+# --- (e) what a checkpoint tells of messages, in the next one of the other program -----------------------------------
+
+
+def carried_on(writer: Program, taker: Program, write: Callable[[Any], Path]) -> str:
+    """The messages that a checkpoint tells of stand first in the other program's next one, under the same names and
+    numbers; so do the items that both hold."""
+    rollout = taker.play(AT_ONCE, taker.adopt(write(writer))).rollout
+    before, after = _checkpoints(rollout)[-2:]
+    if "guardian_history" in after:
+        raise Differs("the whole history was kept for a reviewer: the checkpoint before was not trusted")
+    carried = 0
+    for role in ("user_messages", "assistant_messages"):
+        told, kept = (one["retained_context"][role] for one in (before, after))
+        if kept[: len(told)] != told:
+            raise Differs(f"{role}:\n{json.dumps(told)}\n{json.dumps(kept)}")
+        carried += len(told)
+    told, kept = (dict(_numbered(one)) for one in (before, after))
+    for name in told.keys() & kept.keys():
+        if told[name] != kept[name]:
+            raise Differs(f"{name}: {told[name]}, then {kept[name]}")
+    return f"{carried} messages, {len(told.keys() & kept.keys())} items"
+
+
+def _checkpoints(rollout: Path) -> list[Any]:
+    lines = map(json.loads, rollout.read_text(encoding="utf-8").splitlines())
+    return [line["payload"] for line in lines if line["type"] == "compacted"]
+
+
+def _numbered(checkpoint: Any) -> Iterator[tuple[str, Any]]:
+    """Each item's id, with its number, its order and the message that it is."""
+    keys = ("history_sequence", "user_input_order", "retained_source")
+    both = zip(checkpoint["replacement_history"], checkpoint["replacement_history_metadata"], strict=True)
+    return ((item["id"], [about.get(key) for key in keys]) for item, about in both)
+
+
+CARRIED: dict[str, Callable[[Any], Path]] = {
+    "a compaction": with_compaction,
+    "two compactions": with_two_compactions,
+    "a compaction in mid-turn": with_mid_turn_compaction,
+}
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -320,6 +372,15 @@ def checks(folder: Path) -> Iterator[Result]:
     for then, change in RULES.items():
         for writer, way in ((Ours, "real resumes refold's"), (Real, "refold resumes real's")):
             yield result(f"{way}: {change}", lambda writer=writer, then=then: rules_change(field(), writer, then))
+    for name, write in CARRIED.items():
+        for by, to in (("refold", "real"), ("real", "refold")):
+
+            def carries(write: Callable[[Any], Path] = write, by: str = by) -> str:
+                place = field()
+                programs: tuple[Program, Program] = (place.ours(), place.real())
+                return carried_on(*(programs if by == "refold" else programs[::-1]), write)
+
+            yield result(f"{to} carries {by}'s messages on: {name}", carries)
     for begins in ("refold", "real"):
         yield from hand_overs(field(), begins)
     for keep, place in enumerate(("right behind compacted", "between world_state and turn_context")):

@@ -15,5 +15,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
     terminalreporter.write_line(
         f"conformance: {len(SAME)} recorded scenarios equal, {len(ON_PURPOSE)} differ on purpose, not yet: "
-        + "; ".join(f"{name} ({why})" for name, why in NOT_YET.items())
+        + ("; ".join(f"{name} ({why})" for name, why in NOT_YET.items()) or "none")
     )

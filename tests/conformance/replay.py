@@ -136,6 +136,7 @@ class Player:
             model=model, tools=[exec_command], cwd=self.work, instructions=BASE, home=self.home, clock=Hasty()
         )
         typed = [_typed(exchange) for exchange in exchanges]
+        self.thread = session.id
         async with session:
             if name == "t_steer":
                 turn = session.send(typed[0])
@@ -144,6 +145,8 @@ class Player:
                         session.steer(typed[1])
                 return
             for number, exchange in enumerate(exchanges):
+                if name == "t_revert" and number == 3:
+                    await session.undo(turns=2)  # what the real program calls reverting to the second turn
                 if exchange["request_kind"] == "compaction":
                     await session.compact()
                 elif name == "t_interrupt" and number == 0:
