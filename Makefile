@@ -41,7 +41,7 @@ peers: set-up ## install whom the bench compares with: the real program (430 MB 
 	else $(VENV)/bin/python -m pip install $(PIP_QUIET) -c constraints.txt -e ".[tokens]"; fi
 	@echo "peers are installed in .interop"
 
-soak: set-up-dev ## random and mutated items through sessions for ten minutes: make soak ARGS="--seconds 60 --seed 1"
+soak: set-up-dev ## random items, or damaged rollouts, through sessions: make soak ARGS="rollouts --seconds 1200 --seed 1"
 	@$(VENV)/bin/python tests/soak/soak.py $(ARGS)
 
 interop: set-up ## let the real program (430 MB from npm) and refold go on with each other's sessions

@@ -15,7 +15,20 @@ import msgspec
 from interop.real import PLACE
 
 import refold
-from bench import chat, compaction, core, crowd, estimate, rollouts, rules, turns
+from bench import (
+    blobs,
+    catalogue,
+    chat,
+    compaction,
+    core,
+    crowd,
+    estimate,
+    long_logs,
+    redaction,
+    rollouts,
+    rules,
+    turns,
+)
 from bench.measure import TABLE, peers
 from bench.peers import PEERS
 
@@ -117,12 +130,41 @@ approved prefixes. When nothing changed it is stats alone.
 ROLLOUTS = Group(
     "Rollouts",
     core.TABLE,
-    {"rollouts": rollouts.rows},
+    {"rollouts": rollouts.rows, "long_logs": long_logs.rows},
     """\
-From a file to the thread that it holds, beside folding the whole file in the same way, each in a process of its own.
+- *from file to thread*: beside folding the whole file in the same way, each in a process of its own.
+- *start to first request*: files as the real program writes them, opened by a process of refold's and, in a fresh
+  home, of the real program's. A checkpoint is 0.9 MB. *More than a new session*: less what that program takes anyway.
 """,
 )
-GROUPS = (TURNS, COMPACTION, RULES, ROLLOUTS, CORE, ESTIMATES, CROWD, CHAT)
+BLOBS = Group(
+    "Blobs",
+    core.TABLE,
+    {"blobs": blobs.rows},
+    """\
+A session of 100 pictures that each of its 50 compactions keeps, once with `[rollout] blobs` (docs/rollout.md) and once
+without. On disk counts whole blocks, of the file and of the folder beside it.
+""",
+)
+CATALOGUE = Group(
+    "Catalogue",
+    core.TABLE,
+    {"catalogue": catalogue.rows},
+    """\
+10,000 sessions of about 20 lines under one home, in folders of 30. A list asks every file for its time, size and
+number; the peer is a list without an index, in the same run. *whole* has Python's start in it.
+""",
+)
+REDACTION = Group(
+    "Redaction",
+    core.TABLE,
+    {"redaction": redaction.rows},
+    """\
+An append is a record encoded, written and folded; with `[redaction]` its texts are looked through before
+(docs/redaction.md).
+""",
+)
+GROUPS = (TURNS, COMPACTION, RULES, ROLLOUTS, BLOBS, CATALOGUE, REDACTION, CORE, ESTIMATES, CROWD, CHAT)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance

@@ -21,6 +21,7 @@ from bench.core import TABLE, Figure
 ROUNDS = 5
 MEGABYTE = 1_000_000
 SIZES = (10, 200)  # MB
+SCAN_MS = 400  # of 200 MB: half a gigabyte a second
 KEPT = 900_000  # bytes of the history that a late checkpoint holds
 AFTER = 200  # lines behind it
 MOST_MS, MOST_MIB = 150, 60
@@ -37,6 +38,15 @@ path = Path(sys.argv[2])
 began = time.perf_counter()
 if sys.argv[1] == "tail":
     thread = read_thread(path)
+elif sys.argv[1] == "search":
+    from refold.rollout.backward import _Search
+
+    with path.open("rb") as file:
+        assert _Search(file, path, None, 1 << 20)._newest() is None
+elif sys.argv[1] == "read":
+    with path.open("rb") as file:
+        while file.read(1 << 20):
+            pass
 elif sys.argv[1] == "whole":
     with without_collector():
         thread = Thread.replay(read_lines(path, skim=True))
@@ -55,7 +65,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 KINDS = (
     Kind("a late checkpoint", "ours"),
-    Kind("a late checkpoint of the real program", "theirs"),
+    Kind("a late checkpoint of the real program (before 2026-09)", "theirs"),
     Kind("no checkpoint", "none"),
 )
 
@@ -67,6 +77,10 @@ def rows() -> Iterator[object]:
             for kind in KINDS:
                 write(path, size * MEGABYTE, kind.checkpoint)
                 yield from _figures(path, f"{size} MB, {kind.name}", bounded=kind.checkpoint == "ours")
+                if kind.checkpoint == "none" and size == SIZES[-1]:
+                    searched, read = quickest(path, "search"), quickest(path, "read")
+                    what = f"search {size} MB for a checkpoint, from the end"
+                    yield Figure(what, "ms", searched[0], "read them", read[0], most=SCAN_MS)
                 path.unlink()
 
 

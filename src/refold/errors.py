@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class RefoldError(Exception):
@@ -135,6 +138,15 @@ class RolloutLocked(RolloutError):
         self.owner = owner
 
 
+class RolloutUnwritten(RolloutError):
+    """A session was closed and its log is not wholly on its disk: so many records, in the file `rescued`, or lost."""
+
+    def __init__(self, message: str, *, records: int, rescued: Path | None) -> None:
+        super().__init__(message)
+        self.records = records
+        self.rescued = rescued
+
+
 # --- the user's settings must change -----------------------------------------------------------------
 
 
@@ -156,6 +168,27 @@ class BudgetExhausted(RefoldError):
     def __init__(self, what: str, used: float, limit: float) -> None:
         super().__init__(f"{what}: {used:,.6g} of {limit:,.6g} used; raise the limit to go on")
         self.what, self.used, self.limit = what, used, limit
+
+
+class RequestRefused(RefoldError):
+    """A client of the gateway asked for what cannot be done. `status` is the HTTP answer's; `code`, `kind` and `param`
+    are the fields of the API's error object, `told` that object whole where the upstream made it; `retry_after` in seconds.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        code: str | None = None,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        retry_after: float | None = None,
+        told: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.kind, self.param = status, code, kind, param
+        self.retry_after, self.told = retry_after, told
 
 
 class TurnRefused(RefoldError):

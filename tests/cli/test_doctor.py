@@ -144,7 +144,7 @@ def test_what_can_be_examined_is_said(here):
     assert (ended.status, ended.err) == (0, "")
     assert "--provider [NAME]" in ended.out and "openai" in ended.out
     told = json.loads(here("doctor", "--json").out)
-    assert list(told["examinable"]) == ["--provider [NAME]"]
+    assert list(told["examinable"]) == ["ID|PATH", "--provider [NAME]"]
     assert (told["providers"], told["configured"]) == (["openai"], "openai")
 
 

@@ -226,10 +226,12 @@ def test_disk_that_is_full_is_one_line_and_leaves_no_half_record(machine):
     with ResponsesServer([text_reply("x" * 100_000), "fine"]) as server:
         machine.connect(server)
         with machine.start("run", "hi", preexec_fn=small) as process:
-            _, told = process.communicate()
+            answer, told = process.communicate()
         complaints = [line for line in told.splitlines() if line.startswith("refold: ")]
         assert process.returncode == 1
-        assert len(complaints) == 1 and "cannot be written: File too large" in complaints[0]
+        assert answer == "x" * 100_000 + "\n", "the answer is not lost with its record"
+        assert len(complaints) == 1 and "records could not be written" in complaints[0]
+        assert "File too large" in complaints[0] and "they are lost" in complaints[0]
         assert all(record["ordinal"] == number for number, record in enumerate(machine.records()))
         assert machine.refold("resume", "--last", "again").status == 0
 

@@ -189,15 +189,6 @@ def test_sessions_are_listed_newest_first(here, home):
     assert len(problem) == 1 and "07e6.jsonl.zst: the compressed file ends in its middle" in problem[0]
 
 
-def test_sessions_as_json_are_one_object_each(here, home):
-    found = here("sessions", "--json").events
-    assert len(found) == 5
-    assert found[0].keys() == {
-        *("id", "path", "created", "modified", "cwd", "first_text", "forked_from", "size", "own", "problem")
-    }
-    assert Path(found[0]["path"]).is_file()
-
-
 def test_sessions_of_the_real_programs_home_are_marked(here, home, tmp_path, monkeypatch):
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     shutil.copytree(DATA / "cases" / "S19-bom-and-crlf", tmp_path / "codex")

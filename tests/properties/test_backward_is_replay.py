@@ -149,6 +149,7 @@ def usage(size: int) -> dict[str, int]:
 
 WINDOW = {"window_id": "w0"}
 META = line("session_meta", {"id": "t", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/w", "context_window": WINDOW})
+THEIRS = {**META, "payload": {**META["payload"], "originator": "codex_exec", "history_mode": "paginated"}}
 SEALED = {"type": "compaction", "encrypted_content": "Zm9v"}
 CARRIED = {"thread": "t", "turns": 7, "compactions": 3, "known": ["k9"], "sent": 4, "used": usage(90)}
 
@@ -179,8 +180,22 @@ def checkpoint(history: Any, window: int | None, own: Any) -> dict[str, Any]:
     return line("compacted", told | ({} if own is None else {"refold": own}))
 
 
-checkpoints = st.builds(checkpoint, histories, st.sampled_from([None, 1, 5]), ours)
+def account(turn: str, thread_id: str, used: int) -> dict[str, Any]:
+    """What the real program's newer checkpoints say beside the history."""
+    spent = {"turn_token_usage": usage(3), "thread_token_usage": usage(used)}
+    record = {"thread_id": thread_id, "turn_id": "b", **spent}
+    return {"resume_metadata": {"last_started_turn_id": turn}, "latest_token_usage_record": record}
+
+
+def newer(history: Any, window: int | None, told: dict[str, Any]) -> dict[str, Any]:
+    found = checkpoint(history, window, None)
+    return {**found, "payload": found["payload"] | told}
+
+
 turn_ids = st.sampled_from(["a", "b", "c"])
+accounts = st.builds(account, turn_ids, st.sampled_from(["t", "t", "t", "other"]), st.integers(5, 99))
+newest = st.builds(newer, histories, st.sampled_from([1, 1, 5, None]), accounts)
+checkpoints = st.one_of(st.builds(checkpoint, histories, st.sampled_from([None, 1, 5]), ours), newest)
 kept = st.sampled_from(["pinned", "unpinned", "rule_dropped"])
 others = st.one_of(
     st.builds(lambda item: line("response_item", item), items),
@@ -201,6 +216,8 @@ others = st.one_of(
     st.builds(lambda digest: line("refold", {"kind": "known", "hash": digest, "value": "compacted"}), turn_ids),
     st.builds(lambda text: line("refold", {"kind": "steer_queued", "item_id": "m1", "text": text}), turn_ids),
     st.just(line("response_item", {**said("delivered"), "id": "m1"})),
+    st.builds(lambda name: line("refold", {"kind": "named", "name": name}), turn_ids),
+    st.builds(lambda of: event("thread_name_updated", thread_id=of, thread_name=f"of {of}"), st.sampled_from("tu")),
     st.builds(lambda kind, at: line("refold", {"kind": kind, "address": at, "text": at}), kept, turn_ids),
     st.just(
         line(
@@ -243,6 +260,10 @@ spellings = st.fixed_dictionaries(
 )
 
 
+def begun(meta: Any, log: list[Any]) -> list[Any]:
+    return [meta, *log]
+
+
 PLAIN = {"numbered": False, "spaced": False, "end": b"\n", "whole": True}
 
 
@@ -258,14 +279,36 @@ def spelled(log: list[Any], *, numbered: bool, spaced: bool, end: bytes, whole: 
     return data if whole else data[:-9]
 
 
-@fixed(600)
+@fixed(800)
 @example([META, checkpoint([said("one")], 1, None), event("thread_rolled_back", num_turns=1)], PLAIN)
-@given(st.one_of(logs, calm, logs.map(lambda log: [META, *log]), calm.map(lambda log: [META, *log])), spellings)
+@given(
+    st.one_of(logs, calm, *(st.builds(begun, st.just(meta), log) for meta in (META, THEIRS) for log in (logs, calm))),
+    spellings,
+)
 def test_any_file_is_the_same_from_its_newest_checkpoint(log: list[Any], spelling: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "rollout.jsonl"
         path.write_bytes(spelled(log, **spelling))
         assert_same(path)
+
+
+def test_what_the_real_programs_newer_checkpoints_carry_is_enough(tmp_path: Path) -> None:
+    before = [
+        event("task_started", turn_id="a"),
+        line("turn_context", {"model": "a"}),
+        line("response_item", said("1")),
+    ]
+    found = newer([said("two")], 4, account("b", "t", 90))
+    behind = [line("turn_context", {"model": "b"}), event("task_complete", turn_id="b")]
+    path = tmp_path / "rollout.jsonl"
+    path.write_bytes(spelled([THEIRS, *before, found, *behind], numbered=True, spaced=False, end=b"\n", whole=True))
+    assert assert_same(path)
+    tail = tail_of(path)
+    assert tail.is_alone and [one.ordinal for one in tail.lines] == [0, 4, 5, 6]
+    thread = Thread.replay(tail.lines)
+    assert (thread.compactions, thread.total_usage.total_tokens, thread.used_before_turn.input_tokens) == (4, 135, 87)
+    path.write_bytes(spelled([THEIRS, *before, found], numbered=True, spaced=False, end=b"\n", whole=True))
+    assert assert_same(path) and not tail_of(path).is_alone  # the settings stand before it
 
 
 def test_a_byte_order_mark_does_not_hide_the_session(tmp_path: Path) -> None:

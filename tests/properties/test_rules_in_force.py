@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +24,15 @@ from refold.core.fragments import (
     stored_kinds,
 )
 from refold.core.items import message_texts
+from refold.core.modes import Mode
 from refold.core.permissions import SandboxMode
 from refold.core.profile import Profile, Provider
+from refold.core.skill import KIND_SKILLS
 from refold.core.thread import same_state
 from refold.core.world import Fragment
+from refold.core.world.mode import KIND_MODE
+from refold.core.world.personality import KIND_PERSONALITY
+from refold.core.world.plugins import KIND_PLUGINS
 from refold.errors import CompactionFailed
 from refold.model.scripted import ScriptedModel
 from refold.session.approved import Approval, remember
@@ -38,6 +44,7 @@ from refold.tools.commands import exec_command
 
 PROVIDER = Provider(id="p", name="p", base_url="http://127.0.0.1:1", env_key=None)
 MODES: tuple[SandboxMode, ...] = ("read-only", "danger-full-access", "workspace-write")
+MANNERS = {"default": "", "plan": "propose a plan", "review": "Only review."}
 KIND_SKY = "test.sky"
 PATIENCE = 60  # seconds that no session here needs
 
@@ -48,6 +55,9 @@ edits = st.one_of(
     st.tuples(st.just("approve"), st.sampled_from(["git", "make", "cargo"])),
     st.tuples(st.just("mode"), st.sampled_from(MODES)),
     st.tuples(st.just("model"), st.sampled_from("ab")),
+    st.tuples(st.just("manner"), st.sampled_from(sorted(MANNERS))),
+    st.tuples(st.just("speech"), st.sampled_from(["none", "friendly", "Like a pirate."])),
+    st.tuples(st.just("plugin"), st.sampled_from([None, "Cuts.", "Glues."])),
 )
 moves = st.sampled_from([("say", None), ("compact", None), ("fork", None), ("undo", None), ("undo", 1), ("undo", 2)])
 plays = st.lists(st.one_of(edits, edits, moves, moves, moves), min_size=3, max_size=14)
@@ -80,6 +90,18 @@ class Sky:
         return [Fragment("user", KIND_SKY, f"<sky>{now['colour'] if now else 'unknown'}</sky>")]
 
 
+def put_plugin(folder: Path, description: str | None) -> None:
+    """The one plugin of refold's home, with a skill; or (None) none."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    if description is None:
+        return
+    (folder / ".codex-plugin").mkdir(parents=True)
+    (folder / ".codex-plugin" / "plugin.json").write_text(json.dumps({"description": description}))
+    (folder / "skills" / "do").mkdir(parents=True)
+    (folder / "skills" / "do" / "SKILL.md").write_text(f"---\ndescription: {description}\n---\n")
+
+
 async def yes(question: Any) -> bool:
     return True
 
@@ -92,6 +114,8 @@ class Player:
         self.work.mkdir()
         self.clock, self.sky, self.model = Calendar(), Sky(), "a"
         self.mode: SandboxMode = "read-only"
+        self.manner, self.speech = "default", "none"
+        self.plugin: str | None = None
         self.thread: str | None = None
         self.approved: list[str] = []
         self.begun_with = "a"
@@ -110,7 +134,13 @@ class Player:
             "approve": yes,
             "sections": [self.sky],
             "clock": self.clock,
-            "config": Config(sandbox_mode=self.mode, approval_policy="untrusted"),
+            "config": Config(
+                sandbox_mode=self.mode,
+                approval_policy="untrusted",
+                collaboration_mode=self.manner,
+                collaboration_modes={"review": Mode(instructions="Only review.")},
+                personality=self.speech,
+            ),
         }
         if self.thread is None:
             self.begun_with = self.model
@@ -134,6 +164,13 @@ class Player:
                 self.mode = how
             case "model":
                 self.model = how
+            case "manner":
+                self.manner = how
+            case "speech":
+                self.speech = how
+            case "plugin":
+                self.plugin = how
+                put_plugin(self.home / "plugins" / "kit", how)
             case _:
                 await self.move(what, how)
                 return
@@ -195,8 +232,23 @@ def shows_the_world(session: Session, player: Player) -> None:
     sky = last(session, KIND_SKY)
     assert sky == f"<sky>{player.sky.colour}</sky>" if player.sky.colour else sky in ("", "<sky>unknown</sky>")
     assert_permissions(session, player)
+    assert_manner(session, player)
     switched = last(session, KIND_MODEL_SWITCH)
     assert f"\nBE {player.model}\n" in switched if switched else player.model == player.begun_with
+
+
+def assert_manner(session: Session, player: Player) -> None:
+    mode, says = last(session, KIND_MODE), MANNERS[player.manner]
+    assert (f"# Mode: {player.manner}\n" in mode and says in mode) if mode else not says
+    speech = last(session, KIND_PERSONALITY)
+    wanted = {"none": "no longer", "friendly": "colleague"}.get(player.speech, player.speech)
+    assert wanted in speech if speech else player.speech == "none"
+    plugins, skills = last(session, KIND_PLUGINS), last(session, KIND_SKILLS)
+    if player.plugin is None:
+        assert not plugins or "no longer in use" in plugins
+        assert "kit:do" not in skills
+    else:
+        assert f"- kit: {player.plugin} (" in plugins and f"- kit:do: {player.plugin} (" in skills
 
 
 def assert_permissions(session: Session, player: Player) -> None:
@@ -209,6 +261,7 @@ def assert_permissions(session: Session, player: Player) -> None:
 
 
 SAY, COMPACT, UNDO = ("say", None), ("compact", None), ("undo", None)
+FORK = ("fork", None)
 
 
 @settings(
@@ -221,6 +274,9 @@ SAY, COMPACT, UNDO = ("say", None), ("compact", None), ("undo", None)
 @example([SAY, ("mode", "workspace-write"), COMPACT, ("approve", "git"), SAY, UNDO, SAY])
 @example([SAY, ("model", "b"), SAY, COMPACT, SAY, COMPACT, UNDO, ("model", "a"), SAY])
 @example([SAY, ("sky", "blue"), SAY, ("sky", None), COMPACT, ("sky", "grey"), SAY, ("undo", 1), ("sky", None), SAY])
+@example([("manner", "plan"), SAY, ("manner", "default"), SAY, ("undo", 1), SAY, COMPACT, ("speech", "friendly"), SAY])
+@example([("plugin", "Cuts."), SAY, COMPACT, ("plugin", None), SAY, ("undo", 1), ("plugin", "Glues."), SAY, FORK, SAY])
+@example([("manner", "review"), ("speech", "Be odd."), SAY, COMPACT, ("speech", "none"), ("model", "b"), SAY, UNDO])
 @example([("rules", "Say please.\n"), SAY, ("rules", None), SAY, COMPACT, UNDO, SAY, ("fork", None), SAY, UNDO])
 def test_the_prompt_shows_the_world_as_it_was_observed_last(play: list[tuple[str, Any]]) -> None:
     with TemporaryDirectory() as folder:

@@ -211,6 +211,14 @@ def test_a_checkpoint_of_2025_is_no_place_to_begin(tmp_path: Path) -> None:
     assert ordinals(tail_of(written(tmp_path, META, said("zero"), checkpoint("S"), said("one"), bare))) == [0, 2, 3, 4]
 
 
+def test_damaged_line_that_begins_like_a_checkpoint_is_passed_once(tmp_path: Path) -> None:
+    path = written(tmp_path, META, said("zero"), checkpoint("S"), said("one"))
+    with path.open("ab") as file:
+        file.write(b'{"a":"compacted"}\n"compacted"\n' + json.dumps(said("two")).encode() + b"\n")
+    for block in range(20, 200):
+        assert texts(tail_of(path, block=block)) == ["S", "one", "two"]
+
+
 # --- as if it ended earlier ------------------------------------------------------------------------------------------
 
 
@@ -230,9 +238,9 @@ def test_lines_from_an_ordinal_on_can_be_left_out(tmp_path: Path) -> None:
 # Where a thread that is read from a checkpoint of ours on has each of its fields from. A new one needs a place here.
 FIELDS = {
     "the session_meta line": "meta meta_ordinal",
-    "the checkpoint": "history window world settings steers pins dropped_rules checkpoint restored",
+    "the checkpoint": "history window world settings steers pins dropped_rules retained checkpoint restored",
     "what the checkpoint carries": "total_usage used_before_turn usage_told turns compactions known sent open_turn"
-    " usable_window",
+    " usable_window name",
     "it begins anew at a checkpoint": "last_usage counted window_prefix attempted shadows",
     "the lines behind it": "next_ordinal told_at",
     "it is computed": "_holds_seal _guessed",

@@ -15,7 +15,7 @@ import pytest
 
 from refold.errors import RolloutError, RolloutNotFound
 from refold.rollout import Catalogue
-from refold.rollout.catalogue import HEAD_BYTES, summary_of
+from refold.rollout.index.summary import HEAD_BYTES, summary_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -147,14 +147,6 @@ def test_newest_is_the_one_that_was_written_last(home):
     session(home, ONE, day="2026/02/04", written=1_000)
     path = session(home, TWO, day="2026/02/03", written=2_000)
     assert Catalogue(home).newest() == (path, True)
-
-
-def test_newest_of_a_folder_compares_whole_names(home):
-    session(home, ONE, meta(ONE, cwd="/srv/beta2"), written=3_000)
-    path = session(home, TWO, meta(TWO, cwd="/srv/beta"), written=2_000)
-    assert Catalogue(home).newest("/srv/beta") == (path, True)
-    with pytest.raises(RolloutNotFound):
-        Catalogue(home).newest("/srv")
 
 
 # --- homes ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from refold.core.thread import Thread
 from refold.errors import RolloutError, RolloutLocked
 from refold.rollout import FileStore, Store, read_lines
 from refold.rollout.file_store import new_path
+from refold.rollout.waiting import LogChanged
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -273,7 +274,10 @@ def test_lock_holds_across_processes_and_ends_with_its_owner(tmp_path, end):
         with pytest.raises(RolloutLocked) as refused:
             reopened(path)
         assert refused.value.owner == holder.pid
-        assert str(holder.pid) in str(refused.value)
+        assert f"process {holder.pid} ({sys.executable}"[:40] in str(refused.value)
+        before = path.read_bytes()
+        assert not [line.warning for line in read_lines(path) if line.warning], "it can be looked at meanwhile"
+        assert path.read_bytes() == before
         if end == "kill -9":
             holder.send_signal(signal.SIGKILL)
         else:
@@ -283,6 +287,35 @@ def test_lock_holds_across_processes_and_ends_with_its_owner(tmp_path, end):
     append(store, output())
     store.close()
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "no lock file is left over"
+
+
+LEAVER = """
+import os, time
+from pathlib import Path
+from refold.core.thread import Thread
+from refold.rollout import FileStore, read_lines
+path = Path(sys.argv[1])
+thread = Thread.replay(read_lines(path))
+store = FileStore.reopen(path, thread.id, thread.next_ordinal)
+child = os.fork()
+if child == 0:
+    os.closerange(0, 3)
+    time.sleep(60)
+print(os.getpid(), child, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who holds a lock")
+def test_lock_that_an_ended_process_left_to_a_child_is_told_as_that(tmp_path):
+    path = Path(shutil.copy(ROLLOUTS / "a_one_turn.jsonl", tmp_path))
+    ended = subprocess.run(child(LEAVER, path), capture_output=True, text=True, check=True)
+    owner, left = map(int, ended.stdout.split())
+    try:
+        with pytest.raises(RolloutLocked, match=f"by what process {owner} left running when it ended"):
+            reopened(path)
+    finally:
+        os.kill(left, signal.SIGKILL)
 
 
 def test_file_that_was_written_while_it_was_read_is_not_continued(tmp_path):
@@ -338,25 +371,29 @@ told["again"] = append(started, output("a"))
 before = store.path.read_bytes()
 room(len(before) + 300)
 told["full"] = append(output("b" * 50), output("c" * 1000))
+told["why"], told["records"] = store.behind.why, store.behind.records
 told["same"] = store.path.read_bytes() == before
 room(resource.RLIM_INFINITY)
 told["after"] = append(output("d"))
+told["behind"] = store.behind
 told["lines"] = [json.loads(line)["ordinal"] for line in store.path.read_bytes().splitlines()]
 print(json.dumps(told))
 """
 
 
-def test_write_error_acknowledges_nothing_and_leaves_nothing_half(tmp_path):
+def test_first_write_that_fails_leaves_nothing_and_a_later_one_waits_without_a_half_line(tmp_path):
     ended = subprocess.run(child(FULL_DISK, tmp_path), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
     assert "cannot be written: File too large" in told["first"]
     assert told["left"] == []
     assert told["again"] == [0, 1]
-    assert "cannot be written: File too large" in told["full"]
+    assert told["full"] == [2, 3], "they wait in memory"
+    assert (told["why"], told["records"]) == ("File too large", 2)
     assert told["same"]
-    assert told["after"] == [2]
-    assert told["lines"] == [0, 1, 2]
+    assert told["after"] == [4]
+    assert told["behind"] is None
+    assert told["lines"] == [0, 1, 2, 3, 4]
 
 
 def test_home_that_cannot_be_made_is_named(tmp_path):
@@ -399,15 +436,112 @@ def test_plain_file_beside_a_compressed_one_is_never_replaced(tmp_path):
     append(store, output("newer"))
     store.close()
     newer = store.path.read_bytes()
-    again = FileStore.reopen(packed, THREAD, 100)
+    with pytest.raises(RolloutError, match=rf"{store.path.name}, which counts, does not hold what .* holds"):
+        reopened(packed)
+    again = reopened(store.path)
+    append(again, output("newest"))
     again.close()
-    assert again.path is not None and again.path.read_bytes() == newer
+    assert again.path.read_bytes().startswith(newer)
+
+
+def test_compressed_copy_of_a_plain_file_is_gone_on_with_as_the_plain_one(tmp_path):
+    packed = compressed(tmp_path)
+    plain = packed.with_suffix("")
+    plain.write_bytes(zstd.decompress(packed.read_bytes()))
+    store = reopened(packed)
+    assert store.path == plain
+    append(store, output())
+    store.close()
+
+
+@pytest.mark.parametrize("odd", ["larger", "newer"])
+def test_compressed_file_that_is_newer_or_larger_than_the_plain_one_is_told_and_stays(tmp_path, odd):
+    packed = compressed(tmp_path)
+    plain = packed.with_suffix("")
+    lines = zstd.decompress(packed.read_bytes()).splitlines(keepends=True)
+    plain.write_bytes(b"".join(lines[:-1] if odd == "newer" else lines[:1]))
+    os.utime(packed, (2_000_000_000 if odd == "newer" else 1_000_000_000,) * 2)
+    before = packed.read_bytes()
+    store = reopened(plain)
+    (fact,) = store.take_facts()
+    assert isinstance(fact, LogChanged)
+    assert (fact.what, fact.path) == ("copy differs", plain)
+    assert str(packed) in str(fact) and f"is {odd} than" in str(fact)
+    store.close()
+    with pytest.raises(RolloutError, match="go on with that one"):
+        reopened(packed)  # it holds lines that the plain one lacks: going on there would leave a hole
+    assert packed.read_bytes() == before
+
+
+def test_compressed_file_of_several_frames_is_gone_on_with_whole(tmp_path):
+    packed = compressed(tmp_path)
+    plain = zstd.decompress(packed.read_bytes())
+    frames = [zstd.compress(line) for line in plain.splitlines(keepends=True)]
+    packed.write_bytes(b"".join(frames))
+    store = reopened(packed)
+    append(store, output())
+    store.close()
+    assert store.path.read_bytes().startswith(plain)
+    assert len(list(read_lines(packed))) == len(frames)
+
+
+def test_compressed_file_that_ends_between_two_frames_is_what_it_holds(tmp_path):
+    packed = compressed(tmp_path)
+    plain = zstd.decompress(packed.read_bytes())
+    packed.write_bytes(zstd.compress(plain) + zstd.compress(b'{"timestamp":"x"')[:-3])
+    with pytest.raises(RolloutError, match="compressed file ends in its middle"):
+        reopened(packed)
+    assert [file.name for file in tmp_path.iterdir()] == [packed.name]
+
+
+UNPACKER = """
+import os, signal
+from pathlib import Path
+from refold.rollout import FileStore
+from refold.rollout.disk import Disk
+
+path, where = Path(sys.argv[1]), sys.argv[2]
+
+class Killed(Disk):
+    def sync(self, fd):
+        if where == "while it is written":
+            os.kill(os.getpid(), signal.SIGKILL)
+    def sync_folder(self, folder):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+FileStore.reopen(path, "thread", 10, disk=Killed())
+"""
+
+
+@pytest.mark.parametrize("where", ["while it is written", "after it has its name"])
+def test_killed_while_it_is_decompressed_the_plain_file_is_whole_or_absent(tmp_path, where):
+    packed = compressed(tmp_path)
+    ended = subprocess.run(child(UNPACKER, packed, where), check=False)
+    assert ended.returncode == -signal.SIGKILL
+    plain = packed.with_suffix("")
+    whole = zstd.decompress(packed.read_bytes())
+    assert len(list(tmp_path.iterdir())) > 1, "something was left"
+    assert plain.exists() == (where == "after it has its name")
+    store = reopened(plain if plain.exists() else packed)
+    append(store, output())
+    store.close()
+    assert store.path.read_bytes().startswith(whole)
+    left = [file.name for file in tmp_path.iterdir() if file.name.endswith(".part")]
+    assert len(left) <= (where == "after it has its name")
 
 
 def test_broken_compressed_file_leaves_no_plain_one(tmp_path):
     packed = compressed(tmp_path)
     packed.write_bytes(packed.read_bytes()[:200])
     with pytest.raises(RolloutError, match="compressed file ends in its middle"):
+        FileStore.reopen(packed, THREAD, 3)
+    assert [file.name for file in tmp_path.iterdir()] == [packed.name]
+
+
+def test_file_that_is_no_zstd_at_all_is_told_and_leaves_no_plain_one(tmp_path):
+    packed = compressed(tmp_path)
+    packed.write_bytes(packed.read_bytes()[:10] + b"\0" * 300)
+    with pytest.raises(RolloutError, match=r"zstd|compressed"):
         FileStore.reopen(packed, THREAD, 3)
     assert [file.name for file in tmp_path.iterdir()] == [packed.name]
 

@@ -17,11 +17,12 @@ from refold.core.profile import Profile, Provider
 from refold.core.records import Compacted, Pinned
 from refold.core.thread import Thread, same_state
 from refold.core.truncate import Budget
-from refold.errors import ConfigError, RolloutNotFound
+from refold.errors import ConfigError, RolloutError, RolloutNotFound
 from refold.model.scripted import Reply, ScriptedModel
 from refold.rollout.reader import read_lines
+from refold.session.clock import Clock
 from refold.session.memory import Memory, read_thread
-from refold.session.pins import pin
+from refold.session.pins import drop_rule, pin
 from refold.session.session import Session
 from refold.testing import call_reply, text_reply, usage
 from refold.tools import tool
@@ -383,3 +384,15 @@ def test_a_blocking_session_has_the_same(tmp_path: Path) -> None:
         assert session.unpin(address) == ["stage-7"]
         typed = next(e.address for e in session.session.memory.thread.history if e.origin == "typed")
         assert session.drop_rule(f"{typed}#1") == ["Never touch billing/."]
+
+
+def test_another_programs_file_takes_no_pins(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "data" / "oracle" / "rollouts" / "d_preturn.jsonl"
+    path = tmp_path / "rollout-2026-11-30T11-32-20-x.jsonl"
+    path.write_bytes(source.read_bytes())
+    with Memory.reopen(path, PROFILE, Config(), Clock()) as memory:
+        with pytest.raises(RolloutError, match=r"another program's file.*without --in-place"):
+            pin(memory, memory.thread.history[0].address)
+        with pytest.raises(RolloutError, match="another program's file"):
+            drop_rule(memory, memory.thread.history[0].address)
+    assert path.read_bytes() == source.read_bytes()

@@ -107,6 +107,9 @@ class Sitting:
         self.memory = Memory.new(place, self._profile, Config(), self._clock, cwd="", instructions=base)
         self._wires = self._new_wires()
 
+    def close(self) -> None:
+        self.memory.close()
+
     def play(self, steps: Iterable[Step]) -> None:
         for what, given in steps:
             self._act(what, given)

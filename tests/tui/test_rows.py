@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -124,7 +123,7 @@ BEGAN = datetime(2026, 2, 3, 5, tzinfo=UTC)
 def summary(number: int, **fields) -> Summary:
     when = BEGAN + timedelta(hours=number)
     given = {"cwd": "/srv/project", "first_text": f"task {number}", **fields}
-    return Summary(id=f"0193-{number}", path=Path(f"/s/{number}"), created=BEGAN, modified=when, **given)
+    return Summary(id=f"0193-{number}", file=f"/s/{number}", created=BEGAN, modified=when, **given)
 
 
 def test_sessions_are_listed_by_when_they_were_written_and_filtered_by_every_word():

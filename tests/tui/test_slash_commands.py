@@ -234,7 +234,7 @@ def test_gauge_and_mark_move_with_the_context(place):
         ("//help", Said("/help")),
         ("/help", Command("help")),
         ("/model  x-1 ", Command("model", "x-1")),
-        ("/resum", Unknown("resum", ("resume",))),
+        ("/resum", Unknown("resum", ("resume", "rename"))),
         ("/xyzzy", Unknown("xyzzy", ())),
         ("/", Unknown("", ())),
     ],
@@ -245,5 +245,5 @@ def test_line_means(text, means):
 
 def test_beginning_of_a_command_is_completed():
     assert completed("/comp") == "/compact "
-    assert completed("/mo") == "/model "
+    assert completed("/mod") is None and completed("/model") == "/model "
     assert completed("/co") is None and completed("hello") is None

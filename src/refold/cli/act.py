@@ -20,6 +20,7 @@ from refold.cli.options import (
     folder,
     message_from,
     message_options,
+    one_session,
     run_options,
     sending,
     settings_from,
@@ -73,16 +74,14 @@ def run(
 
 
 @click.command()
-@click.argument("reference", required=False, metavar="[ID|PATH]")
+@one_session("message")
 @click.argument("message", required=False)
-@click.option("--last", is_flag=True, help="The session that was written last.")
 @click.option("--in-place", is_flag=True, help="Go on in the very file, even outside refold's home.")
 @message_options
 @run_options
 def resume(
-    reference: str | None,
+    reference: str,
     message: str | None,
-    last: bool,
     in_place: bool,
     images: tuple[str, ...],
     schema: str | None,
@@ -98,12 +97,6 @@ def resume(
     MESSAGE, a terminal is asked for one after the other, and a pipe is read.
     """
     home, config = settings_from(settings)
-    if last:
-        if message is not None:
-            raise click.UsageError("--last names the session: only a message can follow")
-        reference, message = str(home.catalogue().newest()[0]), reference
-    if reference is None:
-        raise click.UsageError("which session? give an ID, a PATH, or --last")
     if message is None and not is_terminal(sys.stdin):
         message = "-"
     text = message_from(message)
@@ -124,25 +117,31 @@ def resume(
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session("message", metavar="ID|PATH|ADDRESS")
 @click.argument("message", required=False)
+@click.option("--turn", type=int, metavar="N", help="As it was after turn N: 1 is the first one, -1 the newest.")
 @run_options
 def fork(
     reference: str,
     message: str | None,
+    turn: int | None,
     model: str | None,
     settings: tuple[str, ...],
     cwd: str | None,
     as_json: bool,
     allow_exec: bool,
 ) -> int:
-    """Begin a new session with another one's active history; the other one's file is only read."""
+    """Begin a new session with another one's active history; the other one's file is only read.
+
+    ID:N, an address as it is printed: with the history as it was after record N.
+    """
     home, config = settings_from(settings)
     text = message_from(message)
     tools, approve, notice = command_tools(config, allow_exec)
     status = StatusLine()
     session = Session.fork(
         reference,
+        turn=turn,
         model=model if text is not None else model_named(model_name(model, config), config, with_key=False),
         tools=tools,
         cwd=folder(cwd),
@@ -161,7 +160,7 @@ def fork(
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("--in-place", is_flag=True, help="Compact the very file, even outside refold's home.")
 @click.option("--focus", metavar="TEXT", help="What the summary should keep in particular.")
 @click.option("--outline", is_flag=True, help="Ask no model: facts that the log holds take the history's place.")

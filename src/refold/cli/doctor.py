@@ -1,4 +1,4 @@
-"""Doctor: examine what refold depends on. So far the provider: what it can do, and the settings that fit it."""
+"""Doctor: the command that examines a rollout (cli/examine.py), or a provider: what it can do, which settings fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from refold.model.probe import Examination, Finding
 
 EXAMINABLE = {
-    "--provider [NAME]": "what the provider can do, and the settings that fit; sends about ten small requests"
+    "ID|PATH": "a session's file: what it is, what is damaged in it, and a repaired copy (--fix)",
+    "--provider [NAME]": "what the provider can do, and the settings that fit; sends about ten small requests",
 }
 COLOURS = {"ok": "green", "no": "red", "unknown": "yellow"}
 LONGEST_DETAIL = 300  # characters of a provider's words
@@ -24,6 +25,9 @@ UNTOLD_KEYS = ("query_params", "http_headers", "env_http_headers", "extra_body")
 
 
 @click.command()
+@click.argument("reference", required=False, metavar="[ID|PATH]")
+@click.option("--fix", is_flag=True, help="Write a repaired copy; the old file is kept.")
+@click.option("--dry-run", is_flag=True, help="Say what --fix would do, and write nothing.")
 @click.option(
     "--provider", is_flag=False, flag_value="", metavar="[NAME]", help="Examine this provider, or the configured one."
 )
@@ -40,12 +44,29 @@ UNTOLD_KEYS = ("query_params", "http_headers", "env_http_headers", "extra_body")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 def doctor(
-    provider: str | None, model: str | None, settings: tuple[str, ...], overflow: bool, timeout: float, as_json: bool
+    reference: str | None,
+    fix: bool,
+    dry_run: bool,
+    provider: str | None,
+    model: str | None,
+    settings: tuple[str, ...],
+    overflow: bool,
+    timeout: float,
+    as_json: bool,
 ) -> int:
-    """Examine what refold depends on, with real requests: what works, and which settings fit.
+    """Examine a session's file: what it is, what is damaged in it and what that means; or a provider.
 
-    The exit code of --provider is 0 if a turn works, else 1.
+    The exit code of a file is 0 where nothing is damaged, or all of it was repaired, else 1; that of --provider is 0
+    if a turn works, else 1.
     """
+    if reference is not None and provider is not None:
+        raise click.UsageError("give a session or --provider, not both")
+    if reference is not None:
+        from refold.cli.examine import examine_rollout
+
+        return examine_rollout(reference, fix=fix, dry_run=dry_run, as_json=as_json)
+    if fix or dry_run:
+        raise click.UsageError("which session? --fix and --dry-run take an ID or a PATH")
     from refold.cli.options import settings_from
 
     named = (f"model_provider={dump(provider).decode()}",) if provider else ()
@@ -70,12 +91,15 @@ def _tell_what_can_be_examined(config: Config, as_json: bool) -> int:
 def _examine_provider(config: Config, model: str | None, timeout: float, overflow: bool, as_json: bool) -> int:
     import asyncio
 
+    from refold.errors import ConfigError
     from refold.model.probe import Examination
     from refold.model.responses import api_key_from
     from refold.session.beginning import model_name
     from refold.session.home import profile_of
 
     profile, provider = profile_of(model_name(model, config), config), config.provider(os.environ)
+    if provider.wire_api == "chat":
+        raise ConfigError("wire_api", '"chat" is not examined: --provider asks the Responses API only')
     key = api_key_from(provider, os.environ)
     examination = Examination(profile, provider, api_key=key, seconds=timeout, overflow=overflow)
     if not as_json:

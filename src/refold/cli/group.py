@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -16,14 +17,21 @@ COMMANDS = {
     "fork": ("refold.cli.act", "Begin a new session with another one's active history."),
     "compact": ("refold.cli.act", "Compact a session now."),
     "undo": ("refold.cli.undo", "Undo a session's newest compaction, or its last turns."),
+    "rename": ("refold.cli.keeping", "Give a session a name."),
+    "archive": ("refold.cli.keeping", "Put sessions away; they can still be read and resumed."),
+    "unarchive": ("refold.cli.keeping", "Bring archived sessions back."),
+    "delete": ("refold.cli.keeping", "Delete sessions for good."),
+    "prune": ("refold.cli.keeping", "Delete the sessions that were last written long ago."),
     "rules": ("refold.cli.rules", "List what is pinned in a session, and the rules said in it."),
     "pin": ("refold.cli.rules", "Keep what a record says word for word in every later context."),
     "unpin": ("refold.cli.rules", "Let go of what is pinned."),
-    "sessions": ("refold.cli.look", "List the sessions, newest first."),
+    "sessions": ("refold.cli.sessions", "List the sessions, newest first."),
     "show": ("refold.cli.look", "Show what happened in a session, record by record."),
     "context": ("refold.cli.look", "Show what the next request holds, item by item, and how full the window is."),
     "sent": ("refold.cli.sent", "Show every request that a session sent, byte for byte."),
-    "doctor": ("refold.cli.doctor", "Examine a provider: what it can do, and the settings that fit."),
+    "export": ("refold.cli.export", "Write a session into one file that needs no other."),
+    "import": ("refold.cli.export", "Take sessions from elsewhere into refold's home."),
+    "doctor": ("refold.cli.doctor", "Examine a session's file and repair it, or a provider."),
     "demo": ("refold.cli.demo", "Play a whole session for real, with a scripted model."),
 }
 
@@ -37,7 +45,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name  # `import` is no name in Python
+        return getattr(import_module(COMMANDS[cmd_name][0]), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

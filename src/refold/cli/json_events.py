@@ -2,7 +2,8 @@
 
 Its types: thread.started, turn.started, item.started, item.completed, turn.completed, turn.failed, error.
 refold's own: refold.compaction.started, refold.compaction.completed, refold.turn.interrupted; refold.tool.started and
-refold.tool.completed for calls that are not commands; refold.tool.progress for any call.
+refold.tool.completed for calls that are not commands; refold.tool.progress for any call; refold.log.waiting,
+refold.log.caught_up and refold.log.changed for what happens to the session's file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from refold.session.events import (
     CompactionEnded,
     CompactionStarted,
     Event,
+    LogCaughtUp,
+    LogChanged,
+    LogWaits,
     Notice,
     ToolEnded,
     ToolProgress,
@@ -71,6 +75,8 @@ class JsonView:
                 return [{"type": "error", "message": f"Reconnecting... {attempt}/{of} ({reason})"}]
             case Notice(text=text):
                 return [self._item("error", message=text)]
+            case LogWaits() | LogCaughtUp() | LogChanged():
+                return [_log(event)]
             case CompactionStarted() | CompactionEnded():
                 return [_compaction(event)]
             case TurnEnded():
@@ -162,6 +168,17 @@ def _executed(item_id: str, command: str, output: str, code: int | None, success
 
 def _shell_line(command: str) -> str:
     return shlex.join([shell_of(None), "-lc", command])
+
+
+def _log(event: LogWaits | LogCaughtUp | LogChanged) -> JSON:
+    told: JSON = {"path": str(event.path), "message": str(event)}
+    match event:
+        case LogWaits(why=why, records=records, size=size):
+            return {"type": "refold.log.waiting", **told, "why": why, "records": records, "bytes": size}
+        case LogCaughtUp(records=records):
+            return {"type": "refold.log.caught_up", **told, "records": records}
+        case LogChanged(what=what):
+            return {"type": "refold.log.changed", **told, "what": what}
 
 
 def _compaction(event: CompactionStarted | CompactionEnded) -> JSON:

@@ -17,6 +17,9 @@ from refold.session.events import (
     CompactionEnded,
     CompactionStarted,
     Event,
+    LogCaughtUp,
+    LogChanged,
+    LogWaits,
     Notice,
     PreviewDropped,
     TextPreview,
@@ -89,6 +92,8 @@ class LiveView:
                 self._compacted(event)
             case Notice(text=text):
                 self._say(f"• {text}", "yellow")
+            case LogWaits() | LogCaughtUp() | LogChanged():
+                self._say(f"• {event}", "yellow")
             case TurnEnded():
                 self._ended(event)
             case _:

@@ -1,4 +1,4 @@
-"""Look: the commands that only read: sessions, show, context."""
+"""Look: the commands that only read one session: show, context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from refold.cli.options import folder, settings_from
+from refold.cli.options import folder, one_session, settings_from
 from refold.cli.style import gauge, paint
 from refold.core.config import Config
 from refold.core.fragments import origin_of
@@ -18,12 +18,13 @@ from refold.core.jsonio import dump
 from refold.core.profile import Profile
 from refold.core.thread import Thread
 from refold.core.world import OWN, in_model, messages, render, value_of
-from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
+from refold.errors import RolloutError, RolloutNotFound
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.reader import find_line, read_lines
 from refold.session.beginning import directory_of, model_name, surroundings
 from refold.session.home import Home, profile_of
 from refold.session.memory import read_thread
+from refold.session.parent import meant_by
 from refold.views.context import Context, ContextRow
 from refold.views.context import context as context_of
 from refold.views.shown import CONTROL, one_line, shown_text
@@ -31,33 +32,10 @@ from refold.views.transcript import DAMAGED, Row, Story, Transcript
 
 COLOURS = {"user": "green", "assistant": "bold", "call": "cyan", "compaction": "magenta", "summary": "magenta"}
 LONGEST_TEXT = 2_000  # characters of one record in a transcript; --record shows it whole
-LONGEST_TITLE = 80  # characters of a session's first words in a list
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def sessions(as_json: bool) -> int:
-    """List the sessions of refold's home and, read only, of the real program's, newest first."""
-    home = Home.find()
-    found = home.catalogue().sessions()
-    if as_json:
-        for one in found:
-            print(dump({**msgspec.structs.asdict(one), "path": str(one.path)}).decode())
-        return 0
-    if not found:
-        print(f'no session under {home.path} yet: refold run "…" starts one', file=sys.stderr)
-    for one in found:
-        when = one.created.astimezone().strftime("%Y-%m-%d %H:%M")
-        where = "" if one.own else paint(" (real program's)", "dim")
-        text = one_line(one.first_text)[:LONGEST_TITLE] or ("" if one.problem else paint("nothing said yet", "dim"))
-        print(f"{paint(one_line(one.id), 'cyan')}  {when}  {_size(one.size):>8}{where}  {text}".rstrip())
-        if one.problem:
-            print(paint(f"    {one_line(one.problem)}", "red"))
-    return 0
-
-
-@click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("--record", type=int, metavar="N", help="Print record N whole, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record, for programs.")
 @click.option("--full", is_flag=True, help="Do not shorten long texts.")
@@ -66,10 +44,8 @@ def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
 
     ID:N, an address as it is printed, means record N.
     """
-    thread, separator, ordinal = reference.rpartition(":")
-    if separator and ordinal.isdecimal() and not Path(reference).exists():
-        reference, record = thread, int(ordinal)
-    path = find(reference)
+    path, at = meant_by(Home.find().catalogue(), reference)
+    record = record if at is None else at
     if record is not None:
         line = find_line(path, record)
         if line is None:
@@ -92,7 +68,7 @@ def show(reference: str, record: int | None, as_json: bool, full: bool) -> int:
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("-m", "--model", metavar="MODEL", help="For this model (default: the session's own).")
 @click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key.")
 @click.option("--cd", "cwd", metavar="FOLDER", help="With --live: as if working in this folder.")
@@ -145,6 +121,8 @@ def _live_rows(thread: Thread, profile: Profile, home: Home, config: Config, cwd
     """What a turn that may run commands would tell the model anew, because it changed since."""
     from refold.cli.options import command_tools
     from refold.observe import Watch, observe
+    from refold.session.modes import manner_with, told_manner
+    from refold.session.plugins import with_plugins_seen
     from refold.session.rules import permitted
     from refold.tools.commands import exec_command
 
@@ -155,6 +133,10 @@ def _live_rows(thread: Thread, profile: Profile, home: Home, config: Config, cwd
     instructions = profile.base_instructions or thread.base_instructions or ""
     world = in_model(world, profile.slug, instructions, thread.world, (thread.settings or {}).get("model"))
     world = world.with_section(f"{OWN}.mcp", value_of(thread.world, f"{OWN}.mcp"))  # no server is asked here
+    for kept in (f"{OWN}.apps", "apps_instructions"):
+        world = world.with_section(kept, value_of(thread.world, kept))
+    world = with_plugins_seen(world, where, config, watch, thread.world)
+    world = told_manner(world, manner_with(config, thread.settings), profile.slug, thread.world)
     told = messages(render(world, thread.world), map("msg_{}".format, count()), None)
     from refold.core.tokens import measure
 
@@ -215,12 +197,3 @@ def _pretty(line: str) -> str:
 def escaped(text: str) -> str:
     """The same JSON with every control character spelled out, so that a terminal shows it and does not obey it."""
     return "".join(f"\\u{ord(sign):04x}" if ord(sign) in CONTROL else sign for sign in text)
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    raise RolloutCorrupt("a size without a unit")  # the loop always returns

@@ -35,11 +35,59 @@ def run_options(function: F) -> F:
             click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines, for programs."),
             click.option("-s", "--sandbox", type=click.Choice(SANDBOX_MODES), help="What commands may do."),
             click.option("-a", "--ask", type=click.Choice(APPROVAL_POLICIES), help="When you are asked."),
+            click.option("--mode", metavar="MODE", help="Work in this mode: default, plan, or one of yours."),
             click.option("--allow-exec", is_flag=True, help="Let the model run commands without asking."),
         )
     ):
         taking = option(taking)
     return taking
+
+
+def one_session(
+    following: str | None = None, *, metavar: str = "ID|PATH"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The argument `reference` of a command that is about one session, or `--last`: its path is the reference then.
+
+    `following`: the argument behind it, which a command with `--last` has in its place.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def taking(*, reference: str | None, last: bool, **options: Any) -> Any:
+            if last and following is None and reference is not None:
+                raise click.UsageError("--last names the session: give no ID or PATH beside it")
+            if last and following is not None:
+                if options[following] is not None:
+                    raise click.UsageError(f"--last names the session: only a {following} can follow")
+                options[following] = reference
+            named = _newest() if last else reference
+            if named is None:
+                raise _missing("reference", "which session? give an ID, a PATH, or --last")
+            return function(reference=named, **options)
+
+        with_last = click.option("--last", is_flag=True, help="The session that was written last.")(taking)
+        return click.argument("reference", required=False, metavar=metavar)(with_last)
+
+    return decorated
+
+
+def required(name: str, value: str | None) -> str:
+    """An argument that click cannot ask for, because `--last` may stand in its place. Raises click.UsageError."""
+    if value is None:
+        raise _missing(name)
+    return value
+
+
+def _missing(name: str, message: str | None = None) -> click.MissingParameter:
+    context = click.get_current_context()
+    parameter = next((one for one in context.command.params if one.name == name), None)
+    return click.MissingParameter(message, context, parameter)
+
+
+def _newest() -> str:
+    from refold.session.home import Home
+
+    return str(Home.find().catalogue().newest()[0])
 
 
 def without_json(function: F) -> F:
@@ -53,10 +101,11 @@ def _with_permissions(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with its `settings` holding what the options for permissions say."""
 
     @functools.wraps(function)
-    def taking(*arguments: Any, sandbox: str | None, ask: str | None, **options: Any) -> Any:
+    def taking(*arguments: Any, sandbox: str | None, ask: str | None, mode: str | None, **options: Any) -> Any:
         asking = ask or ("never" if options["allow_exec"] else None)
         options["settings"] += (f"sandbox_mode={sandbox}",) if sandbox else ()
         options["settings"] += (f"approval_policy={asking}",) if asking else ()
+        options["settings"] += (f"collaboration_mode={mode}",) if mode else ()
         return function(*arguments, **options)
 
     return taking

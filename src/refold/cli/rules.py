@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from refold.cli.options import settings_from
+from refold.cli.options import one_session, required, settings_from
 from refold.cli.style import paint
 from refold.core.config import Config
 from refold.core.jsonio import dump
@@ -44,7 +44,7 @@ def _options(function: F) -> F:
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("--drop", "drops", metavar="ADDRESS", multiple=True, help="Keep this rule no longer before others.")
 @_options
 def rules(reference: str, drops: tuple[str, ...], in_place: bool, settings: tuple[str, ...], as_json: bool) -> int:
@@ -62,16 +62,17 @@ def rules(reference: str, drops: tuple[str, ...], in_place: bool, settings: tupl
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
-@click.argument("address", metavar="ADDRESS|N")
+@one_session("address")
+@click.argument("address", required=False, metavar="ADDRESS|N")
 @click.option("--text", metavar="TEXT", help="Only this part of what the record says, word for word.")
 @_options
 def pin(
-    reference: str, address: str, text: str | None, in_place: bool, settings: tuple[str, ...], as_json: bool
+    reference: str, address: str | None, text: str | None, in_place: bool, settings: tuple[str, ...], as_json: bool
 ) -> int:
     """Keep what a record says word for word in every later context, whatever is compacted."""
+    record = required("address", address)
     with _opened(reference, settings, in_place=in_place) as memory:
-        pinned = pins.pin(memory, address, text)
+        pinned = pins.pin(memory, record, text)
         taken, budget = tokens_of(memory.thread.pins), pins.budget_of(memory)
         if as_json:
             told = {"address": pinned.address, "text": pinned.text, "tokens": pinned.tokens}
@@ -83,16 +84,17 @@ def pin(
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
-@click.argument("address", metavar="ADDRESS|N")
+@one_session("address")
+@click.argument("address", required=False, metavar="ADDRESS|N")
 @click.option("--text", metavar="TEXT", help="Only this text, where several are pinned of the record.")
 @_options
 def unpin(
-    reference: str, address: str, text: str | None, in_place: bool, settings: tuple[str, ...], as_json: bool
+    reference: str, address: str | None, text: str | None, in_place: bool, settings: tuple[str, ...], as_json: bool
 ) -> int:
     """Let go of what is pinned; what was told of it stays in the context until the next compaction."""
+    record = required("address", address)
     with _opened(reference, settings, in_place=in_place) as memory:
-        gone = pins.unpin(memory, address, text)
+        gone = pins.unpin(memory, record, text)
         _print_gone("refold.unpin.completed", "no longer pinned", memory, gone, as_json=as_json)
     return 0
 

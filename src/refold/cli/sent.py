@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from refold.cli.look import escaped, find
+from refold.cli.options import one_session
 from refold.cli.style import paint
 from refold.core.jsonio import dump, load
 from refold.errors import RolloutNotFound
@@ -23,7 +24,7 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("--sampling", type=int, metavar="N", help="Print the body of request N, byte for byte.")
 @click.option("--diff", "other", type=int, metavar="M", help="With --sampling: how request M differs from N.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a request, for programs.")

@@ -7,7 +7,7 @@ import sys
 import click
 import msgspec
 
-from refold.cli.options import settings_from
+from refold.cli.options import one_session, settings_from
 from refold.cli.style import gauge, paint
 from refold.core.jsonio import dump
 from refold.session.beginning import model_name
@@ -18,7 +18,7 @@ from refold.session.undo import Undone
 
 
 @click.command()
-@click.argument("reference", metavar="ID|PATH")
+@one_session()
 @click.option("--turns", type=click.IntRange(min=1), metavar="N", help="The last N turns instead.")
 @click.option("--in-place", is_flag=True, help="Also in a file outside refold's home: append to it.")
 @click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key.")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
+from refold.core.chat_completions_settings import ChatSettings
 from refold.core.hook_settings import HookSettings, parse_hooks
 from refold.core.jsonio import is_object
 from refold.core.limits import Compaction, Features, Limits, Price, TokenBudget
 from refold.core.mcp import McpServer, check_server
+from refold.core.modes import Mode, mode_fault, modes_fault
 from refold.core.permissions import ApprovalPolicy, EnvironmentPolicy, Reviewer, SandboxMode, WorkspaceWrite
+from refold.core.plugin import PluginSettings
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
+from refold.core.redaction_settings import RedactionSettings, check_redaction
 from refold.core.skill import SkillSettings
 from refold.core.truncate import policy_with_limit
 from refold.errors import ConfigError
@@ -31,14 +35,20 @@ FOREIGN_KEYS = frozenset(
         "model_instructions_file",
         "model_supports_reasoning_summaries",
         "plan_mode_reasoning_effort",
-        "include_apps_instructions",
-        "include_collaboration_mode_instructions",
     }
 )
+_Table = TypeVar("_Table", bound=msgspec.Struct)
 ALIKE = 0.8  # how near a misspelling is, by difflib: `modle` is, and no other key of the real program
 
 
 Share: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class RolloutSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[rollout]`: how new sessions are written. `blobs`: long texts and pictures once, beside the file
+    (docs/rollout.md)."""
+
+    blobs: bool = False
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +83,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     developer_instructions: str | None = None
     include_permissions_instructions: bool = True  # false: the model is not told of them
     include_environment_context: bool = True
+    collaboration_mode: str | None = None  # None: as in the session's last turn, else default
+    collaboration_modes: dict[str, Mode] = {}
+    include_collaboration_mode_instructions: bool = True
+    personality: str | None = None  # friendly, pragmatic, none, or a text
+    plugins: dict[str, PluginSettings] = {}
+    include_apps_instructions: bool = True
     skills: SkillSettings = SkillSettings()
     limits: Limits = Limits()
     model_price: Price | None = None
     hooks: HookSettings = HookSettings()
+    redaction: RedactionSettings = RedactionSettings()
+    rollout: RolloutSettings = RolloutSettings()
 
     def profile(self, facts: Profile) -> Profile:
         """The facts about a model, after what was set here."""
@@ -127,9 +145,20 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
     servers = _servers(known.pop("mcp_servers", {}), where)
     hooks = parse_hooks(known.pop("hooks", {}), where)
     features = _features(known.pop("features", {}), where)
+    modes = _modes(known.pop("collaboration_modes", {}), known.get("collaboration_mode"), where)
+    plugins = _plugins(known.pop("plugins", {}), where)
     values = {key: _checked(key, value, where) for key, value in known.items()}
+    check_redaction(values.get("redaction", RedactionSettings()), where)
     providers = _providers(raw_providers, where)
-    return Config(**values, model_providers=providers, mcp_servers=servers, hooks=hooks, features=features)
+    return Config(
+        **values,
+        model_providers=providers,
+        mcp_servers=servers,
+        hooks=hooks,
+        features=features,
+        collaboration_modes=modes,
+        plugins=plugins,
+    )
 
 
 _FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(Config)}
@@ -142,7 +171,9 @@ _TABLES: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "limits": (Limits, False),
     "compaction": (Compaction, False),
     "model_price": (Price, False),
+    "redaction": (RedactionSettings, False),
     "skills": (SkillSettings, True),
+    "rollout": (RolloutSettings, False),
 }
 
 
@@ -201,10 +232,15 @@ def _provider(name: str, table: Any, where: str) -> Provider:
     if not table.get("base_url"):
         raise ConfigError(f"{key}.base_url", f"is missing: the address before /responses ({where})")
     check_base_url(f"{key}.base_url", table["base_url"], where)
+    chat = _known_keys(f"{key}.chat", table.get("chat", {}), ChatSettings.__struct_fields__, where)
     try:
-        return msgspec.convert({"name": name, "env_key": None, **known, "id": name}, Provider)
+        provider = msgspec.convert({"name": name, "env_key": None, **known, "chat": chat, "id": name}, Provider)
     except msgspec.ValidationError as error:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
+    if provider.wire_api == "chat" and (provider.compaction in ("remote", "endpoint") or provider.supports_websockets):
+        only = "supports_websockets" if provider.supports_websockets else "compaction"
+        raise ConfigError(f"{key}.{only}", f'is of the Responses API only, not of wire_api = "chat" ({where})')
+    return provider
 
 
 def _servers(value: Any, where: str) -> dict[str, McpServer]:
@@ -224,6 +260,38 @@ def _server(key: str, table: Any, where: str) -> McpServer:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
     check_server(key, server, where)
     return server
+
+
+def _modes(value: Any, chosen: Any, where: str) -> dict[str, Mode]:
+    modes = _tables("collaboration_modes", value, Mode, where)
+    if bad := modes_fault(modes):
+        raise ConfigError(f"collaboration_modes.{bad[0]}", f"{bad[1]} ({where})")
+    if isinstance(chosen, str) and (why := mode_fault(chosen, modes)):
+        raise ConfigError("collaboration_mode", f"{why} ({where})")
+    return modes
+
+
+def _plugins(value: Any, where: str) -> dict[str, PluginSettings]:
+    plugins = _tables("plugins", value, PluginSettings, where)
+    for name, one in plugins.items():
+        if one.path is not None and not one.path.startswith(("/", "~/")):
+            why = f"must be an absolute folder, or begin with ~/, not {one.path!r} ({where})"
+            raise ConfigError(f"plugins.{name}.path", why)
+    return plugins
+
+
+def _tables(key: str, value: Any, kind: type[_Table], where: str) -> dict[str, _Table]:
+    """Tables of one kind by their names."""
+    if not is_object(value):
+        raise ConfigError(key, f"must be tables like [{key}.NAME] ({where})")
+    found: dict[str, _Table] = {}
+    for name, table in value.items():
+        known = _known_keys(f"{key}.{name}", table, kind.__struct_fields__, where)
+        try:
+            found[name] = msgspec.convert(known, kind)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{key}.{name}", f"{_plain(error)} ({where})") from None
+    return found
 
 
 def _known_keys(key: str, table: Any, names: Collection[str], where: str) -> dict[str, Any]:

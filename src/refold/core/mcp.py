@@ -53,6 +53,8 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = False  # a session does not begin without it
     enabled_tools: tuple[str, ...] | None = None  # None: all
     disabled_tools: tuple[str, ...] = ()
+    app: bool = False  # a service that messages name, as `[$name](app://name)`
+    description: str = ""  # of an app: what it is for, in a line
 
     def offers(self, tool: str) -> bool:
         """Whether the model gets the tool of this name."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from refold.core.chat_completions_settings import ChatSettings
 from refold.core.jsonio import is_list, is_object
 from refold.core.truncate import Budget
 from refold.errors import ConfigError
@@ -80,6 +81,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "OpenAI"
     base_url: str = "https://api.openai.com/v1"
     env_key: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key
+    wire_api: Literal["responses", "chat"] = "responses"  # chat: Chat Completions, which is all that some servers have
+    chat: ChatSettings = ChatSettings()  # how that is spelled
     query_params: dict[str, str] = {}
     http_headers: dict[str, str] = {}
     env_http_headers: dict[str, str] = {}  # header name -> environment variable
@@ -105,6 +108,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     def compacts(self) -> bool:
         """Whether this provider is asked to compact (a `compaction_trigger`, or at its endpoint), not for a summary
         (spec §4.4, §6.2)."""
+        if self.wire_api == "chat":
+            return False
         if self.compaction != "auto":
             return self.compaction in ("remote", "endpoint")
         address = self.base_url.lower()

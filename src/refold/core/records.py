@@ -48,6 +48,11 @@ class SessionStarted(msgspec.Struct, frozen=True, kw_only=True):
     history_mode: str = "legacy"
     payload: JSON = {}  # the line's payload as it stood, for keys this version does not know
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program began this file; what it writes into it itself says less than our own lines."""
+        return self.payload.get("originator", "refold") != "refold"
+
 
 class TurnStarted(msgspec.Struct, frozen=True):
     turn_id: str
@@ -148,6 +153,13 @@ class RuleDropped(msgspec.Struct, frozen=True):
     text: str
 
 
+class Named(msgspec.Struct, frozen=True):
+    """What the session is called from here on; "" = nothing any more. `thread_id`: of the real program's line."""
+
+    name: str
+    thread_id: str | None = None
+
+
 class CompactionAttempted(msgspec.Struct, frozen=True, kw_only=True):
     """One request for a summary: what it cost and how it ended. It never changes the history."""
 
@@ -216,6 +228,7 @@ Record: TypeAlias = (
     | Pinned
     | Unpinned
     | RuleDropped
+    | Named
     | CompactionAttempted
     | Known
     | RequestSent

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from refold.core.compaction.carried import Carried, carried_by
+from refold.core.compaction.carried import Carried, carried_by, told_by_another
 from refold.core.compaction.replacement import rebuild_from_summary
+from refold.core.compaction.retained import Told, told_by
 from refold.core.compaction.shadow import Shadow, seal_of, sealed, shadows_of
 from refold.core.guess import Guess, guess_items, guess_text
 from refold.core.history import Entry, drop_user_turns, entry, is_user_turn
@@ -24,6 +25,7 @@ from refold.core.records import (
     ItemRecorded,
     Known,
     Line,
+    Named,
     Pinned,
     Record,
     RequestSent,
@@ -52,6 +54,7 @@ class Thread:
     def __init__(self) -> None:
         self.meta: SessionStarted | None = None
         self.meta_ordinal = 0  # where it stands
+        self.name = ""  # what a person called it
         self.history: list[Entry] = []
         self.window = Window()
         self.last_usage: Usage | None = None  # what the context held after the newest response, or its estimate
@@ -76,6 +79,7 @@ class Thread:
         self.dropped_rules: dict[tuple[str, str], None] = {}  # (address, sentence) of rules that are as other sentences
         self.steers: dict[str, str] = {}  # item id → text of messages that wait for the next sampling
         self.next_ordinal = 0
+        self.retained: Told | None = None  # what the newest checkpoint told of messages and its items
         self.checkpoint: int | None = None  # where the newest one stands; what an undo undoes
         self.restored: int | None = None  # entries that an undo put back, if the newest checkpoint is one
         self._guessed: tuple[list[Entry], int, Guess] | None = None  # a history, how far it is guessed, and at what
@@ -157,12 +161,15 @@ class Thread:
                 self.steers[item_id] = without_lone_surrogates(text)  # as it is in the log: live == replayed
             case Pinned() | Unpinned() | RuleDropped():
                 self._keep(record)
+            case Named(name=name, thread_id=of) if of in (None, self.id):  # a copied line names the ancestor
+                self.name = without_lone_surrogates(name)
             case Known(hash=digest):
                 self.known.add(digest)
             case RequestSent():
                 self.sent += 1
             case RolledBack(turns=turns):
                 self.history = drop_user_turns(self.history, turns)
+                self.retained = self.retained and Told()  # it goes by place
                 self._estimate()
             case SessionStarted() if self.meta is None:
                 self.meta, self.meta_ordinal = record, ordinal
@@ -191,10 +198,17 @@ class Thread:
                 for index, item in enumerate(record.history)
                 if enters_history(item)
             ]
+        self.retained = told_by(record, len(self.history))
         self.window = record.window or self.window.next("")
         self.window_prefix = None
         self.world = record.world
-        self._carry(carried_by(record, self.id))
+        if told := carried_by(record, self.id):
+            self._carry(told)
+            self.settings = told.settings
+        elif told := told_by_another(record, self.meta):
+            self._carry(told)
+            self.steers.clear()
+            self.shadows.clear()
         self.settings = record.settings or self.settings
         shadows = {**self.shadows, **shadows_of(record)}
         seals = [seal_of(e.item) for e in sealed(self.history)]
@@ -214,16 +228,15 @@ class Thread:
         if record.facts.get("method") not in NO_COMPACTION:
             self.compactions += 1
 
-    def _carry(self, told: Carried | None) -> None:
-        """Take what a checkpoint says of what stands before it; where all of that was read, it is so already."""
-        if told is not None:
-            self.turns, self.compactions, self.sent = told.turns, told.compactions, told.sent
-            self.known = set(told.known)
-            self.total_usage, self.used_before_turn = told.used, told.used_before_turn
-            self.usage_told = told.usage_told
-            self.open_turn, self.usable_window = told.open_turn, told.usable_window
-            self.settings = told.settings
-            self.pins, self.dropped_rules = {}, {}  # it says them itself, if there are any
+    def _carry(self, told: Carried) -> None:
+        """Take what a checkpoint says of what stands before it; where all of that was read, it is mostly so already."""
+        self.turns, self.compactions, self.sent = told.turns, told.compactions, told.sent
+        self.known = set(told.known)
+        self.total_usage, self.used_before_turn = told.used, told.used_before_turn
+        self.usage_told = told.usage_told
+        self.open_turn, self.usable_window = told.open_turn, told.usable_window
+        self.name = told.name
+        self.pins, self.dropped_rules = {}, {}  # it says them itself, if there are any
 
     def _estimate(self) -> None:
         self.last_usage = Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
@@ -265,7 +278,7 @@ def same_state(one: Thread, other: Thread) -> bool:
 
 def _state(thread: Thread) -> dict[str, Any]:
     return {
-        "id": thread.id,
+        "id": (thread.id, thread.name),
         "history": [(e.item, e.origin, e.address, e.turn_id) for e in thread.history],
         "window": thread.window,
         "usage": (thread.last_usage, thread.counted, thread.window_prefix, thread.total_usage, thread.usage_told),
@@ -276,5 +289,5 @@ def _state(thread: Thread) -> dict[str, Any]:
         "pins": (list(thread.pins), list(thread.dropped_rules)),
         "sent": (thread.sent, thread.known),
         "beside": (thread.shadows, thread.used_before_turn, thread.attempted),
-        "undo": (thread.checkpoint, thread.restored),
+        "undo": (thread.checkpoint, thread.restored, thread.retained),
     }

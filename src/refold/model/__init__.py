@@ -1,7 +1,7 @@
 """EDGE, network: models. A Model takes a Request's bytes and gives back what the provider streams.
 
 Public names: Model, HasSecondWay and HasCompactEndpoint (protocols), the model events, EndpointAnswer, ResponsesModel
-(HTTP + SSE, or a WebSocket), ScriptedModel (no network).
+(HTTP + SSE, or a WebSocket), ChatModel (Chat Completions), ScriptedModel (no network).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from refold.core.usage import Usage
 from refold.core.wire import Request
 
 if TYPE_CHECKING:
+    from refold.model.chat import ChatModel
     from refold.model.responses import ResponsesModel
     from refold.model.scripted import ScriptedModel
 
 __all__ = [
     "ArgumentsDelta",
+    "ChatModel",
     "Completed",
     "EndpointAnswer",
     "FellBack",
@@ -158,6 +160,10 @@ class HasCompactEndpoint(Protocol):
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ChatModel":
+        from refold.model.chat import ChatModel
+
+        return ChatModel
     if name == "ResponsesModel":
         from refold.model.responses import ResponsesModel
 

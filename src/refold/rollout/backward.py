@@ -1,8 +1,8 @@
 """Backward: the lines of a rollout that are enough to fold it, found from its end (spec §8.7, docs/rollout.md).
 
 Rule 1: they fold to the thread that the whole file folds to.
-Rule 2: what is read follows the active history; only behind a checkpoint of another program is the rest looked through,
-for what that does not carry. Where even this is not enough, the file is read whole.
+Rule 2: what is read follows the active history; only where a checkpoint of another program does not carry enough is the
+rest looked through, for the remainder. Where even this is not enough, the file is read whole.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import IO
 import msgspec
 from msgspec.structs import replace
 
-from refold.core.compaction.carried import carried_by
+from refold.core.compaction.carried import carried_by, told_by_another
 from refold.core.compaction.shadow import seal_of, shadows_of
 from refold.core.history import is_user_turn
-from refold.core.lines import decode, has_ordinal, mattering, ordinal_of, unfolded
+from refold.core.lines import has_ordinal, mattering, ordinal_of, unfolded
 from refold.core.records import (
     Compacted,
     EventKept,
@@ -35,12 +35,13 @@ from refold.core.records import (
     Window,
     WorldObserved,
 )
-from refold.rollout.reader import damage, is_zstd, open_rollout, raw_lines, read_lines
+from refold.rollout.reader import Reading, damage, is_zstd, open_rollout, raw_lines, read_lines
 
 BLOCK = 1 << 20  # bytes that are held at once
 CHECKPOINT = b'"compacted"'  # inside a text its quotes would be escaped
 ROLLBACK = b"thread_rolled_back"
 OURS = b'"refold":'
+RESUMED = b'"resume_metadata":'
 STEP = 1 << 14  # bytes of the first look for a line's start; each further one is four times as large
 HEAD = 128  # bytes in which a line says what it is
 
@@ -80,6 +81,7 @@ class _Search:
     def __init__(self, file: IO[bytes], path: Path, before: int | None, block: int) -> None:
         self.file, self.path = file, path
         self.fd = file.fileno()
+        self.reading = Reading(path)
         self.end = os.fstat(self.fd).st_size
         self.before = before
         self.block = block
@@ -92,9 +94,10 @@ class _Search:
             raise _Whole
         start, checkpoint = found
         meta = self._meta(start)
-        is_alone = _says_all(checkpoint, _id(meta))
-        told = [] if is_alone else self._told(start, checkpoint, _id(meta))
-        return Tail([meta, *told, *self._from(start)], is_whole=False, is_alone=is_alone)
+        behind = list(self._from(start))
+        is_alone = _says_all(checkpoint, _id(meta)) or (_says_most(checkpoint, meta) and _says_settings(behind))
+        told = [] if is_alone else self._told(start, checkpoint, meta)
+        return Tail([meta, *told, *behind], is_whole=False, is_alone=is_alone)
 
     # --- the newest checkpoint that counts -------------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class _Search:
         """Where the newest checkpoint with a history begins that no later rollback undoes, and the checkpoint."""
         for start, rolled in self._places():
             raw = next((raw for _, _, raw in raw_lines(self.file, self.path, start=start)), b"")
-            line = decode(raw, 0) if mattering([raw]) else None
+            line = self.reading.decode(raw, 0) if mattering([raw]) else None
             if line is None or not isinstance(line.record, Compacted) or line.record.history is None:
                 continue
             if not (rolled and _reach_beyond(self._from(start))):
@@ -116,7 +119,7 @@ class _Search:
             low = max(0, high - self.block)
             block = os.pread(self.fd, min(high + len(ROLLBACK), self.end) - low, low)  # one may lie across the end
             rolled = rolled or ROLLBACK in block
-            at = block.rfind(CHECKPOINT)
+            at = block.rfind(CHECKPOINT, 0, high - low + len(CHECKPOINT) - 1)  # what begins behind was found before
             high = low
             if at >= 0:
                 high = self._line_start(low + at)
@@ -157,12 +160,12 @@ class _Search:
             if (ordinal := unfolded(raw)) is not None:
                 skimmed = max(skimmed, ordinal)
                 continue
-            line = decode(raw, number + (before or 0))
+            line = self.reading.decode(raw, number + (before or 0))
             if line is None:
                 continue
             if before is None and (isinstance(line.record, LineDamaged) or not _is_numbered(raw)):
                 before = self._lines_before(start)
-                line = decode(raw, number + before) or line
+                line = self.reading.decode(raw, number + before) or line
             yield line
         if skimmed >= 0:
             yield Line(skimmed, EventKept({}))
@@ -176,17 +179,16 @@ class _Search:
     def _meta(self, end: int) -> Line:
         """The session's identity. Raises _Whole where it is not the first record: what is before it has no address."""
         for number, offset, raw in raw_lines(self.file, self.path):
-            line = decode(raw, number) if offset < end else None
+            line = self.reading.decode(raw, number) if offset < end else None
             if line is not None and isinstance(line.record, SessionStarted):
                 return line
             if offset >= end or (line is not None and not isinstance(line.record, LineDamaged)):
                 break
         raise _Whole
 
-    def _told(self, end: int, checkpoint: Compacted, thread_id: str) -> list[Line]:
+    def _told(self, end: int, checkpoint: Compacted, meta: Line) -> list[Line]:
         """What stands before a checkpoint that does not carry it, and still matters. Raises _Whole."""
-        sealed = any(seal_of(item) for item in checkpoint.history or ())
-        gathered = _Gathered(checkpoint, thread_id, sealed=sealed)
+        gathered = _Gathered(checkpoint, meta, self.reading)
         for lines in self._backwards(end):
             for raw in reversed(mattering(lines, only_counts=gathered.only_counts)):
                 if gathered.take(raw):
@@ -212,14 +214,16 @@ class _Gathered:
     """What is taken of the lines before a checkpoint, newest first. Mutable: it grows line by line, and knows of each
     thing whether an older line may still tell it."""
 
-    def __init__(self, checkpoint: Compacted, thread_id: str, *, sealed: bool) -> None:
-        self.thread_id = thread_id
-        self.sealed = sealed
-        self.steers = checkpoint.steers is None
+    def __init__(self, checkpoint: Compacted, meta: Line, reading: Reading) -> None:
+        self.meta, self.reading = meta, reading
+        self.most = _says_most(checkpoint, meta)
+        self.sealed = not self.most and any(seal_of(item) for item in checkpoint.history or ())
+        self.steers = not self.most and checkpoint.steers is None
         self.window = checkpoint.window is None
         self.settings = checkpoint.settings is None
-        self.usage = True
-        self.began = self.told = False  # a turn; usage of a response
+        self.usage = not self.most
+        self.began = self.most  # a turn
+        self.told = False  # usage of a response
         self.lines: list[Line] = []
 
     def in_order(self) -> list[Line]:
@@ -235,7 +239,7 @@ class _Gathered:
         if not self.window and _is_foreign_checkpoint(raw):
             self.lines.append(Line(0, Compacted(message="", history=(), window=Window())))  # it is only counted
             return False
-        line = decode(raw, 0)
+        line = self.reading.decode(raw, 0)
         return line is not None and self._take(line)
 
     def _take(self, line: Line) -> bool:
@@ -247,7 +251,9 @@ class _Gathered:
             case Compacted() as record:
                 return self._take_checkpoint(line, record)
             case SettingsApplied() if self.settings:
+                self.lines.append(line)
                 self.settings = False
+                return self.most
             case UsageCounted(last=last) if self.usage:
                 self.told = self.told or bool(last.input_tokens or last.output_tokens)
                 self.usage = not (self.began and self.told)
@@ -268,8 +274,11 @@ class _Gathered:
         self.steers = self.steers and record.steers is None
         self.window = self.window and record.window is None
         self.settings = self.settings and record.settings is None
-        self.lines.append(replace(line, record=replace(record, history=(), addresses=())))
-        return _says_all(record, self.thread_id)
+        payload = record.payload if record.history is not None else {}  # one without a history is only counted
+        self.lines.append(replace(line, record=replace(record, history=(), addresses=(), payload=payload)))
+        if _says_most(record, self.meta):
+            self.most, self.steers, self.sealed = True, False, False
+        return _says_all(record, _id(self.meta)) or (self.most and not self.settings)
 
 
 def _says_all(checkpoint: Compacted, thread_id: str) -> bool:
@@ -278,10 +287,22 @@ def _says_all(checkpoint: Compacted, thread_id: str) -> bool:
     return named and carried_by(checkpoint, thread_id) is not None
 
 
+def _says_most(checkpoint: Compacted, meta: Line) -> bool:
+    """Whether all that matters of what stands before a checkpoint are the settings."""
+    return isinstance(meta.record, SessionStarted) and told_by_another(checkpoint, meta.record) is not None
+
+
+def _says_settings(lines: Iterable[Line]) -> bool:
+    """Whether lines say the settings in force, and no rollback takes that back."""
+    kinds = {type(line.record) for line in lines}
+    return SettingsApplied in kinds and RolledBack not in kinds
+
+
 def _is_foreign_checkpoint(raw: bytes) -> bool:
-    """Whether a whole line is surely a checkpoint of the real program."""
+    """Whether a whole line is surely a checkpoint of the real program that carries nothing."""
     start = b'"type":"compacted","payload":{"message":"'
-    return start in raw[:HEAD] and raw.endswith(b"}}") and OURS not in raw and b'}{"timestamp"' not in raw
+    whole = start in raw[:HEAD] and raw.endswith(b"}}") and b'}{"timestamp"' not in raw
+    return whole and OURS not in raw and RESUMED not in raw
 
 
 def _is_numbered(raw: bytes) -> bool:

@@ -1,4 +1,7 @@
-"""Catalogue: which sessions lie under a home, found by id, by its beginning, by path, or newest (spec §8.1)."""
+"""Catalogue: which sessions lie under a home, found by id, by its beginning, by name, by path, or newest (spec §8.1).
+
+With an index (docs/sessions.md) it tells all of each session, and searches; without one, it reads the heads of files.
+"""
 
 from __future__ import annotations
 
@@ -6,81 +9,155 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from refold.core.fragments import origin_of, typed_parts
-from refold.core.items import Item
-from refold.core.records import Compacted, ItemRecorded, Line, SessionStarted
 from refold.errors import RolloutError, RolloutNotFound
-from refold.rollout.reader import read_lines
+from refold.rollout.index.summary import Summary, summary_of
+from refold.rollout.index.tree import BEGINNING, Root, names, roots, walk
 
-NAME = re.compile(r"^rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-(?P<id>.+?)\.jsonl(\.zst)?$")
-HEAD_LINES = 60  # a session's first words stand near its start
-HEAD_BYTES = 256 * 1024  # and a list of sessions must not read whole files
-FIRST_TEXT_CHARS = 200
-MOST_NAMED = 4  # sessions that an ambiguous beginning fits
+if TYPE_CHECKING:
+    from refold.rollout.index.consulted import Searched
+    from refold.rollout.index.listing import Step
 
+MOST_NAMED = 4  # sessions that an ambiguous beginning or name fits
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # a whole id, which nobody gives as a name
+ID_AT = len(BEGINNING) + len("2026-02-03T04-05-06-")  # where the id begins in a file's name
+HITS = 3  # of a session that a search shows
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of sessions shows of one."""
-
-    id: str
-    path: Path
-    created: datetime
-    modified: datetime
-    cwd: str = ""
-    first_text: str = ""
-    forked_from: str | None = None
-    size: int = 0  # bytes
-    own: bool = True  # False: the real program's home, read only
-    problem: str | None = None
+T = TypeVar("T")
 
 
 class Catalogue:
-    """The sessions of refold's own home and, read-only, of the real program's."""
+    """The sessions of refold's own home and, read-only, of the real program's.
 
-    def __init__(self, home: Path, foreign: Iterable[Path] = ()) -> None:
+    `indexed`: keep an index of them in the own home, so that a list costs what is new. Without one, or where it cannot
+    be had, a list says only what the heads of files say.
+    """
+
+    def __init__(self, home: Path, foreign: Iterable[Path] = (), *, indexed: bool = False) -> None:
         self.home = home
         self.foreign = tuple(foreign)
+        self.indexed = indexed
+
+    @property
+    def homes(self) -> list[tuple[Path, bool]]:
+        """(home, own), the own one first."""
+        return [(self.home, True), *((other, False) for other in self.foreign)]
 
     def paths(self) -> Iterator[tuple[str, Path, bool]]:
         """(id, path, own) of every rollout; a plain file wins over its compressed copy."""
-        for home, own in ((self.home, True), *((other, False) for other in self.foreign)):
-            seen: set[str] = set()
-            for folder in ("sessions", "archived_sessions"):
-                for path in sorted((home / folder).rglob("rollout-*.jsonl*")):
-                    match = NAME.match(path.name)
-                    if match and path.name.removesuffix(".zst") not in seen:
-                        seen.add(path.name.removesuffix(".zst"))
-                        yield match["id"], path, own
+        for thread_id, path, own, _ in self._files():
+            yield thread_id, Path(path), own
+
+    # --- one session --------------------------------------------------------------------------------------------------
 
     def find(self, reference: str) -> tuple[Path, bool]:
-        """The file that an id, an id's beginning or a path means, and whether it lies in the own home.
+        """The file that an id, an id's beginning, a name or a path means, and whether it lies in the own home.
 
-        Raises RolloutNotFound, also when a beginning fits several sessions, naming them; RolloutError for a path that
-        cannot be looked at.
+        A name is taken exactly, else in any case if only one session has it. Raises RolloutNotFound, also when a
+        reference fits several sessions, naming them; RolloutError for a path that cannot be looked at.
         """
         if not reference:
             raise RolloutNotFound("which session? the ID is empty")
         if "/" in reference or reference.endswith((".jsonl", ".zst")):
-            return self._by_path(Path(reference))
-        fitting = [(found, path, own) for found, path, own in self.paths() if found.startswith(reference)]
+            return self._by_path_or_name(reference)
+        fitting = [one for one in self._files() if one[0].startswith(reference)]
         exact = [one for one in fitting if one[0] == reference] or fitting
-        ids = {found for found, _, _ in exact}
+        if len({one[0] for one in exact}) == 1:
+            return _first((Path(path), own) for _, path, own, _ in exact)
+        if not exact and os.path.lexists(reference):
+            return self._by_path(Path(reference))
+        if (named := self._by_name(reference)) is not None:
+            return named
         if not exact:
-            if os.path.lexists(reference):
-                return self._by_path(Path(reference))
             raise RolloutNotFound(f"no session {reference!r} under {self.home} (refold sessions lists them)")
-        if len(ids) > 1:
-            shown = ", ".join(sorted(ids)[:MOST_NAMED])
-            more = ", …" if len(ids) > MOST_NAMED else ""
-            raise RolloutNotFound(f"{reference!r} fits {len(ids)} sessions ({shown}{more}); give more of the id")
-        own_first = sorted(exact, key=lambda one: (not one[2], -_written(one[1])))
-        return own_first[0][1], own_first[0][2]
+        raise _ambiguous(reference, {one[0] for one in exact}, "more of the id")
+
+    def newest(self) -> tuple[Path, bool]:
+        """The session that was written last, an archived one only where there is no other.
+
+        Raises RolloutNotFound when there is none.
+        """
+        found = [
+            (not root.archived, about.st_mtime_ns, f"{place.path}/{name}", root.own)
+            for root in self._roots()
+            for place in walk(root.path)
+            for name, about in place.changed.items()
+        ]
+        if not found:
+            raise RolloutNotFound(f"there is no session under {self.home} yet")
+        _, _, path, own = max(found)
+        return Path(path), own
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> list[Summary]:
+        """Every session, newest first by its own creation time. One that vanishes meanwhile is left out."""
+        return run_through(self.listing())
+
+    def listing(self) -> Generator[Step, None, list[Summary]]:
+        """The same, step by step: each says how far the reading of what is new has come."""
+        if self.indexed:
+            from refold.rollout.index.consulted import listed  # sqlite3 is only loaded where it is used
+
+            found = yield from listed(self.homes)
+            if found is not None:
+                return found
+        return self._heads()
+
+    def searching(
+        self, text: str, *, limit: int, fits: Callable[[Summary], bool] = lambda _: True, hits: int = HITS
+    ) -> Generator[Step, None, Searched]:
+        """The newest sessions, at most `limit`, with a record that holds every word of the text, step by step.
+
+        `fits` says which sessions to look in. Without an index the files themselves are read.
+        """
+        from refold.rollout.index.consulted import Searched, Wanted, searched, searched_files
+        from refold.rollout.index.needles import needles
+
+        wanted = Wanted(needles(text), fits, limit, hits)
+        if not wanted.needles.words:
+            return Searched([])
+        found = (yield from searched(self.homes, wanted)) if self.indexed else None
+        if found is not None:
+            return found
+        fault = "there can be no index now" if self.indexed else None
+        return Searched(searched_files(filter(fits, self._heads()), wanted), fault)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def _roots(self) -> list[Root]:
+        return roots([(str(home), own) for home, own in self.homes])
+
+    def _files(self) -> Iterator[tuple[str, str, bool, bool]]:
+        """(id, path, own, archived) of every rollout."""
+        seen: set[tuple[str, str]] = set()
+        for root in self._roots():
+            home = root.path.rpartition("/")[0]
+            for folder, name in names(root.path):
+                plain = name.removesuffix(".zst")
+                if (home, plain) not in seen:
+                    seen.add((home, plain))
+                    yield plain[ID_AT:].removesuffix(".jsonl"), f"{folder}/{name}", root.own, root.archived
+
+    def _heads(self) -> list[Summary]:
+        """Every session, as far as the head of its file tells of it."""
+        from refold.rollout.index.names import with_given
+
+        found: list[Summary] = []
+        for thread_id, path, own, archived in self._files():
+            with contextlib.suppress(RolloutNotFound):
+                found.append(summary_of(thread_id, Path(path), own, archived=archived))
+        return sorted(with_given(found, self.homes), key=lambda one: one.created, reverse=True)
+
+    def _by_path_or_name(self, reference: str) -> tuple[Path, bool]:
+        if not reference.startswith(("/", "./", "../", "~")) and not os.path.lexists(reference):
+            named = self._by_name(reference)
+            if named is not None:
+                return named
+        return self._by_path(Path(reference))
 
     def _by_path(self, path: Path) -> tuple[Path, bool]:
         try:
@@ -93,55 +170,47 @@ class Catalogue:
             raise RolloutNotFound(f"{path} is a folder, not a rollout file")
         return path, path.resolve().is_relative_to(self.home.resolve())
 
-    def newest(self, cwd: str | None = None) -> tuple[Path, bool]:
-        """The session that was written last; raises RolloutNotFound when there is none."""
-        found = [(path, own) for _, path, own in self.paths()]
-        found.sort(key=lambda one: _written(one[0]), reverse=True)
-        for path, own in found:
-            if cwd is None or summary_of("", path, own).cwd == cwd:
-                return path, own
-        raise RolloutNotFound(f"there is no session under {self.home} yet")
+    def _by_name(self, reference: str) -> tuple[Path, bool] | None:
+        """The session that has this name; None when none has. Raises RolloutNotFound when several have."""
+        name = " ".join(reference.split())
+        if not name or UUID.fullmatch(name):
+            return None
+        named = [one for one in self._named() if one.name.casefold() == name.casefold()]
+        fitting = [one for one in named if one.name == name] or named
+        if len({one.id for one in fitting}) > 1:
+            raise _ambiguous(reference, {one.id for one in fitting}, "an id")
+        return _first((one.path, one.own) for one in fitting) if fitting else None
 
-    def sessions(self) -> list[Summary]:
-        """Every session, newest first by its own creation time. One that vanishes meanwhile is left out."""
-        found: list[Summary] = []
-        for thread_id, path, own in self.paths():
-            with contextlib.suppress(RolloutNotFound):
-                found.append(summary_of(thread_id, path, own))
-        return sorted(found, key=lambda one: one.created, reverse=True)
+    def _named(self) -> list[Summary]:
+        """The sessions that have a name; without an index all files are looked through for them."""
+        from refold.rollout.index.names import named_in, with_given
+
+        if self.indexed:
+            found = self.sessions()
+            if not any(one.turns is None for one in found):  # they are from the index
+                return [one for one in found if one.name]
+        files = (named_in(Path(path), thread_id, own) for thread_id, path, own, _ in self._files())
+        return [one for one in with_given([one for one in files if one is not None], self.homes) if one.name]
 
 
-def summary_of(thread_id: str, path: Path, own: bool) -> Summary:
-    """What the head of one file says. A damaged file is listed with its problem. Raises RolloutNotFound."""
-    try:
-        about = path.stat()
-    except OSError:
-        raise RolloutNotFound(f"no such file: {path}") from None
-    modified = datetime.fromtimestamp(about.st_mtime, UTC)
-    meta: SessionStarted | None = None
-    text, problem = "", None
-    try:
-        for count, line in enumerate(read_lines(path, head=HEAD_BYTES)):
-            if meta is None and isinstance(line.record, SessionStarted):
-                meta = line.record
-            text = text or _typed_text(line)
-            if (meta and text) or count >= HEAD_LINES:
-                break
-    except RolloutError as error:
-        problem = str(error)
-    created = _time(meta.timestamp if meta else "") or modified
-    return Summary(
-        id=meta.thread_id if meta else thread_id,
-        path=path,
-        created=created,
-        modified=modified,
-        cwd=meta.cwd if meta else "",
-        first_text=text,
-        forked_from=meta.forked_from if meta else None,
-        size=about.st_size,
-        own=own,
-        problem=problem or (None if meta else f"{path}: no session_meta line"),
-    )
+def run_through(steps: Generator[object, None, T]) -> T:
+    """What comes of it in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _first(found: Iterable[tuple[Path, bool]]) -> tuple[Path, bool]:
+    """Of the files of one session, the own one; of several, the one written last."""
+    return max(found, key=lambda one: (one[1], _written(one[0])))
+
+
+def _ambiguous(reference: str, ids: set[str], wanted: str) -> RolloutNotFound:
+    shown = ", ".join(sorted(ids)[:MOST_NAMED])
+    more = ", …" if len(ids) > MOST_NAMED else ""
+    return RolloutNotFound(f"{reference!r} fits {len(ids)} sessions ({shown}{more}); give {wanted}")
 
 
 def _written(path: Path) -> float:
@@ -150,26 +219,3 @@ def _written(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _typed_text(line: Line) -> str:
-    """What a person typed, on one line; of a checkpoint, what it kept of that first."""
-    items: Sequence[Item] = ()
-    match line.record:
-        case ItemRecorded(item=item):
-            items = (item,)
-        case Compacted(history=tuple(history)):
-            items = history
-    for item in items:
-        if item.get("type") == "message" and origin_of(item) == "typed":
-            return " ".join("".join(typed_parts(item)[0]).split())[:FIRST_TEXT_CHARS]
-    return ""
-
-
-def _time(text: str) -> datetime | None:
-    """A record's time in UTC: with or without milliseconds, with `Z` or an offset; None when it is not a time."""
-    try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None

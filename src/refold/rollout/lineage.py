@@ -33,13 +33,14 @@ class Base(msgspec.Struct, frozen=True):
     offset: int | None = None  # bytes; where that line began once
 
 
-def active_lines(path: Path) -> list[Line]:
+def active_lines(path: Path, *, before: int | None = None) -> list[Line]:
     """The lines that fold to a file's thread: those after its newest checkpoint, and what else matters.
+    `before`: as if the file ended before the line with this ordinal.
 
     Files that it goes on from are read as far as they are needed. Raises RolloutNotFound (also for such a file, which
     it names), RolloutError, RolloutCorrupt.
     """
-    return _lines(path, None)
+    return _lines(path, before)
 
 
 def base_of(meta: SessionStarted) -> Base | None:
@@ -59,8 +60,9 @@ def find_base(path: Path, base: Base) -> Path:
     fitting = fitting or list(_fitting(path, base, _in_home(path, base)))
     fitting = fitting or list(_fitting(path, base, _siblings(path)))
     if not fitting:
+        session = " ".join(base.thread_id.split())  # as its file says it: anything
         raise RolloutNotFound(
-            f"{path.name} goes on from line {base.end - 1} of the session {base.thread_id}, whose file is neither"
+            f"{path.name} goes on from line {base.end - 1} of the session {session}, whose file is neither"
             f" beside it nor in the same home; put it into {path.parent}"
         )
     return max(fitting, key=lambda one: (_ends_where_told(one, base), one.name < path.name, one.name))
@@ -84,7 +86,7 @@ def _lines(path: Path, before: int | None, above: tuple[Path, ...] = ()) -> list
     if base is None or meta is None:
         return tail.lines
     try:
-        taken = _taken_over(path, meta, base, above)
+        taken = taken_over(path, meta, base, above)
     except RolloutNotFound:
         if tail.is_whole:
             raise
@@ -92,7 +94,7 @@ def _lines(path: Path, before: int | None, above: tuple[Path, ...] = ()) -> list
     return [*tail.lines[: place + 1], *taken, *tail.lines[place + 1 :]]
 
 
-def _taken_over(path: Path, meta: Line, base: Base, above: tuple[Path, ...]) -> list[Line]:
+def taken_over(path: Path, meta: Line, base: Base, above: tuple[Path, ...]) -> list[Line]:
     """What a file takes over from its base, to stand behind its identity."""
     source = find_base(path, base)
     lines = _lines(source, base.end, (*above, path))

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from refold.core.lines import decode, encode
-from refold.core.records import Line, Record
+from refold.core.records import Line, Record, SessionStarted
+from refold.rollout.waiting import Behind, LogFact
 
 
 class MemoryStore:
     """Mutable: it is the log. `raw` is what a file would hold."""
 
     path: Path | None = None
+    behind: Behind | None = None  # nothing here can fail
+    has_facts = is_lost = False
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
@@ -48,3 +51,9 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def take_facts(self) -> list[LogFact]:
+        return []
+
+    def begin_anew(self, meta: SessionStarted, ordinal: int) -> None:
+        """Nothing is ever lost."""

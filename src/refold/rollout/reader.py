@@ -11,9 +11,11 @@ from typing import IO, cast
 
 from msgspec.structs import replace
 
+from refold.core.jsonio import dump, is_object, load
 from refold.core.lines import decode, has_ordinal, unfolded
-from refold.core.records import EventKept, Line
+from refold.core.records import EventKept, Line, SessionStarted
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
+from refold.rollout.blobs import BLOBS, MARK, BlobReader, folder_of
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_LINE_BYTES = 1 << 30  # a longer line is an error with its place, not an attempt to hold it
@@ -27,17 +29,59 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
     `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
-    skimmed = -1
+    skimmed, reading = -1, Reading(path)
     with open_rollout(path) as file:
         for number, offset, raw in raw_lines(file, path, head):
             if skim and (ordinal := unfolded(raw)) is not None:
                 skimmed = max(skimmed, ordinal)
                 continue
-            line = decode(raw, number)
+            line = reading.decode(raw, number)
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
     if skimmed >= 0:
         yield Line(skimmed, EventKept({}))
+
+
+class Reading:
+    """How the lines of one file are read: with the texts that lie beside it. Mutable: it learns whether any do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._blobs: BlobReader | None = None
+        self._asked = False
+
+    def decode(self, raw: bytes, number: int) -> Line | None:
+        """The record of one line; see `refold.core.lines.decode`."""
+        blobs = self._blobs_of() if MARK in raw else None
+        return decode(raw, number) if blobs is None else decode(raw, number, blobs.whole)
+
+    def whole(self, raw: bytes) -> tuple[bytes, str | None]:
+        """A line with its texts in it, and a warning where some are missing; as it stands where it needs none."""
+        blobs = self._blobs_of() if MARK in raw else None
+        try:
+            value = None if blobs is None else load(raw.strip(b" \t\r\n"))[0]
+        except ValueError:
+            return raw, None
+        if blobs is None or not is_object(value):
+            return raw, None
+        found, missing = blobs.whole(value)
+        return dump(found), missing
+
+    def _blobs_of(self) -> BlobReader | None:
+        if not self._asked:
+            self._asked = True
+            self._blobs = BlobReader(folder_of(self._path)) if keeps_blobs(self._path) else None
+        return self._blobs
+
+
+def keeps_blobs(path: Path) -> bool:
+    """Whether a file's long texts lie beside it, as its identity says. Raises as `read_lines` does."""
+    with open_rollout(path) as file:
+        for number, _, raw in raw_lines(file, path):
+            line = decode(raw, number)
+            if line is not None and isinstance(line.record, SessionStarted):
+                return line.record.history_mode == BLOBS
+    return False
 
 
 def find_line(path: Path, ordinal: int) -> str | None:
@@ -45,6 +89,7 @@ def find_line(path: Path, ordinal: int) -> str | None:
 
     A line's own ordinal comes before the number of a line that has none, as a damaged one.
     """
+    reading = Reading(path)
     meant: bytes | None = None
     numbered: bool | None = None  # whether the file's lines have ordinals
     with open_rollout(path) as file:
@@ -57,8 +102,8 @@ def find_line(path: Path, ordinal: int) -> str | None:
             if line.ordinal == ordinal:
                 meant = meant or raw
                 if not numbered or has_ordinal(raw):
-                    return _text(raw)
-    return None if meant is None else _text(meant)
+                    return _text(reading.whole(raw)[0])
+    return None if meant is None else _text(reading.whole(meant)[0])
 
 
 def is_zstd(path: Path) -> bool:

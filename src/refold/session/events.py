@@ -1,7 +1,8 @@
 """Events: what a turn tells while it runs: the records it writes, and previews that change nothing.
 
 A record (`ItemRecorded`, `TurnStarted`, `Compacted`, …) is published after it is in the log and in memory. The rest are
-defined here; a preview ends in its item's record or in PreviewDropped.
+defined here, save for what happened to the log's file (rollout/waiting.py); a preview ends in its item's record or in
+PreviewDropped.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from refold.core.items import Item
 from refold.core.records import Phase, Reason, Record
+from refold.rollout.waiting import LogCaughtUp, LogChanged, LogWaits
 
 
 class TextPreview(msgspec.Struct, frozen=True):
@@ -122,4 +124,7 @@ Event: TypeAlias = (
     | CompactionStarted
     | CompactionEnded
     | Notice
+    | LogWaits
+    | LogCaughtUp
+    | LogChanged
 )

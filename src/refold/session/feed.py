@@ -14,6 +14,10 @@ class Feed:
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[Event | None]] = set()
 
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._listeners)
+
     def publish(self, event: Event) -> None:
         for listener in self._listeners:
             listener.put_nowait(event)

@@ -34,7 +34,7 @@ class Home(msgspec.Struct, frozen=True):
         return cls(own, codex if codex.is_dir() and codex != own else None)
 
     def catalogue(self) -> Catalogue:
-        return Catalogue(self.path, [self.codex] if self.codex else [])
+        return Catalogue(self.path, [self.codex] if self.codex else [], indexed=True)
 
     def config(self, overrides: Iterable[tuple[str, Any]] = ()) -> Config:
         """`config.toml` with overrides on top. Raises ConfigError that names the key, the file and the line."""
@@ -91,7 +91,12 @@ def model_named(
     """
     env = os.environ if environ is None else environ
     profile, provider = profile_of(name, config), config.provider(env)
-    return ResponsesModel(profile, provider, api_key=api_key_from(provider, env) if with_key else None)
+    key = api_key_from(provider, env) if with_key else None
+    if provider.wire_api == "chat":
+        from refold.model.chat import ChatModel
+
+        return ChatModel(profile, provider, api_key=key)
+    return ResponsesModel(profile, provider, api_key=key)
 
 
 def handoff_text(config: Config) -> str | None:

@@ -21,6 +21,7 @@ from refold.core.compaction.account import account
 from refold.core.compaction.carried import carried
 from refold.core.compaction.due import Due, context_tokens, due
 from refold.core.compaction.replacement import Replacement
+from refold.core.compaction.retained import retained
 from refold.core.compaction.shadow import facts_of
 from refold.core.config import Config
 from refold.core.fragments import in_turn, stored_message
@@ -50,17 +51,17 @@ from refold.core.usage import Usage, usage_from_api
 from refold.errors import CompactionFailed, RolloutCorrupt, SessionClosed
 from refold.model import Model
 from refold.rollout import FileStore, MemoryStore, Store
+from refold.rollout.blobs import BLOBS, MODES, PLAIN
 from refold.rollout.catalogue import Catalogue
 from refold.session.clock import Clock
 from refold.session.events import CompactionEnded
 from refold.session.feed import Feed
 from refold.session.home import profile_of
+from refold.session.redacting import Redacting
 
 if TYPE_CHECKING:
+    from refold.session.late import Late
     from refold.session.undo import Undone
-
-HISTORY_MODE = "paginated"  # what new files say: lines carry ordinals
-KNOWN_MODES = ("legacy", "paginated")
 
 
 class Fresh(msgspec.Struct, frozen=True):
@@ -81,9 +82,11 @@ class Memory:
         self.config = config
         self.clock = clock
         self.feed = Feed()
+        self.redacting = Redacting(config.redaction)
         self._projection = Projection(profile)
         self._unwritten: list[Record] = []  # the session's identity waits for the first real record
         self._closed = False
+        self.late: Late | None = None  # tries again what the disk did not take
 
     # --- open and close ----------------------------------------------------------------------------------------
 
@@ -137,12 +140,11 @@ class Memory:
             base_instructions=instructions,
             window_id=clock.uuid(),
             forked_from=forked_from,
-            history_mode=HISTORY_MODE,
+            history_mode=BLOBS if home and config.rollout.blobs else PLAIN,
             payload={"cli_version": __version__},
         )
-        started = well_formed(started)
-        memory._unwritten.append(started)
-        memory.thread.apply(started, 0)
+        memory._unwritten += memory.redacting.records([well_formed(started)])
+        memory.thread.apply(memory._unwritten[0], 0)
         return memory
 
     @classmethod
@@ -170,24 +172,27 @@ class Memory:
     # --- facts in ----------------------------------------------------------------------------------------------
 
     def record(self, *records: Record) -> None:
-        """Append to the log, fold into the thread, tell whoever listens.
+        """Append to the log, fold into the thread, tell whoever listens. What the disk takes not yet waits (LogWaits).
 
         Raises RolloutError or UnusableItem with nothing changed. Half surrogate pairs become U+FFFD.
         """
         if self._closed:
             raise SessionClosed("the session is closed; resume it to go on")
-        batch = [*self._unwritten, *records]
+        batch = [*self._unwritten, *self.redacting.records(records)]
         turn_id, stamp = self.thread.open_turn, self.clock.timestamp()
         try:
             ordinals = self.store.append(batch, turn_id=turn_id, timestamp=stamp)
         except UnicodeEncodeError:
             batch = [well_formed(record) for record in batch]
             ordinals = self.store.append(batch, turn_id=turn_id, timestamp=stamp)
-        new = len(self._unwritten)
-        self._unwritten = []
+        new, self._unwritten = len(self._unwritten), []
         for record, ordinal in zip(batch[new:], ordinals[new:], strict=True):
             self.thread.apply(record, ordinal)
             self.feed.publish(record)
+        if self.store.has_facts:
+            from refold.session.late import follow
+
+            follow(self)
 
     def add(self, items: Any, *, usage: Any = None) -> None:
         """Record items as the host has them: one or several; dicts, or objects with `model_dump` (the OpenAI SDK's).
@@ -210,7 +215,7 @@ class Memory:
         limit = None
         if is_output(item):
             budget = recording_budget(self.profile.truncation)
-            item, limit = item if shaped else cut_output(item, budget), budget.tokens
+            item, limit = item if shaped else cut_output(self.redacting.item(item), budget), budget.tokens
         named = with_id(item, self.clock.item_id(ID_PREFIX[item["type"]]))
         return ItemRecorded(in_turn(named, self.thread.open_turn), limit)
 
@@ -327,7 +332,7 @@ class Memory:
                     **carried(self.thread, settings=fresh.settings),
                 },
                 response_id=response_id,
-                payload=account(self.thread, response_id, facts.get("phase")),
+                payload=retained(self.thread, items, facts) | account(self.thread, response_id, facts.get("phase")),
             )
         ]
         records += [WorldObserved(True, fresh.world)] if fresh.world is not None else []
@@ -387,8 +392,7 @@ def read_thread(path: Path, *, headless: bool = False) -> Thread:
         if path.stat().st_size == 0:
             raise RolloutCorrupt(f"{path} is empty: there is no session in it")
         raise RolloutCorrupt(f"{path} is not a rollout: no session_meta line in it")
-    if thread.meta.history_mode not in KNOWN_MODES:
-        mode = thread.meta.history_mode
+    if (mode := thread.meta.history_mode) not in MODES:
         raise RolloutCorrupt(
             f"{path} has the history mode {mode!r}; a newer version can read it, this one would misread it"
         )

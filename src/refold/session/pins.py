@@ -26,8 +26,7 @@ from refold.core.pins import (
 from refold.core.records import ItemRecorded, Pinned, RuleDropped, Unpinned
 from refold.core.said import rules_said
 from refold.core.thread import Thread
-from refold.errors import ConfigError, RolloutNotFound
-from refold.rollout import read_lines
+from refold.errors import ConfigError, RolloutError, RolloutNotFound
 from refold.session.events import Notice
 from refold.session.memory import Memory
 
@@ -52,9 +51,10 @@ def pin(memory: Memory, address: str, text: str | None = None) -> Pin:
     """Pin what the record at an address says (`thread:ordinal`, or the ordinal alone), or a part of it, word for word.
 
     Pinning it twice is fine. Raises RolloutNotFound for a record that is not there or does not say this, ConfigError
-    when it does not fit into the budget; nothing is changed then.
+    when it does not fit into the budget, RolloutError in a file that another program began; nothing is changed then.
     """
     thread, address = memory.thread, full_address(memory.thread, address)
+    _check_ours(thread)
     whole = _text_at(memory, address)
     if text is not None and text not in whole:
         raise RolloutNotFound(f"{address} does not say {_shown(text)}: refold show {address} shows what it says")
@@ -85,9 +85,10 @@ def unpin(memory: Memory, address: str, text: str | None = None) -> list[str]:
 def drop_rule(memory: Memory, address: str) -> list[str]:
     """Let the rules of a message be as other sentences: those at its address, or with `#2` behind it its second one.
 
-    Returns them. Raises RolloutNotFound when there is none.
+    Returns them. Raises RolloutNotFound when there is none, RolloutError in a file that another program began.
     """
     thread = memory.thread
+    _check_ours(thread)
     where, mark, number = full_address(thread, address).partition("#")
     found = [rule for rule in rules_said(thread.history, thread.dropped_rules) if rule.address == where]
     if mark:
@@ -96,6 +97,14 @@ def drop_rule(memory: Memory, address: str) -> list[str]:
         raise RolloutNotFound(f"no rule is kept first at {address}: refold rules {thread.id} lists them")
     memory.record(*(RuleDropped(rule.address, rule.text) for rule in found))
     return [rule.text for rule in found]
+
+
+def _check_ours(thread: Thread) -> None:
+    if thread.meta is not None and thread.meta.is_foreign:
+        raise RolloutError(
+            f"{thread.id} is another program's file, whose next checkpoint would forget this: go on with it in a"
+            f" session of refold's own first (refold resume {thread.id}, without --in-place)"
+        )
 
 
 def newest_said(thread: Thread) -> str:
@@ -115,7 +124,7 @@ def _text_at(memory: Memory, address: str) -> str:
     """What the record at an address says. Raises RolloutNotFound when this session holds no such record."""
     thread_id, _, ordinal = address.rpartition(":")
     if thread_id == memory.id and ordinal.isdecimal():
-        lines = memory.store.lines() if memory.path is None else read_lines(memory.path)
+        lines = memory.store.lines()  # with what is not on the disk yet
         for line in lines:
             if line.ordinal == int(ordinal) and (text := text_of(line.record)):
                 return text

@@ -29,12 +29,15 @@ from refold.core.world import (
     value_of,
     with_value,
 )
+from refold.core.world.apps import with_apps
 from refold.core.world.skills import ID as SKILLS
 from refold.core.world.skills import lists_skills
 from refold.observe import Surroundings, Watch, observe
 from refold.session.clock import Clock
 from refold.session.events import Notice
 from refold.session.memory import Fresh
+from refold.session.modes import manner_in_force, told_manner
+from refold.session.plugins import with_plugins_seen
 from refold.session.scope import Scope
 from refold.session.sections import as_rendered, rendered_by, with_own
 
@@ -56,6 +59,9 @@ async def look(scope: Scope) -> World:
     where = replace(where, context_window=memory.profile.context_window)
     world = observe(where, memory.clock.now(), scope.watch)
     world = world.with_section(f"{OWN}.mcp", servers_state(scope.servers.instructions))
+    apps = scope.servers.apps if memory.config.include_apps_instructions else {}
+    world = with_apps(world, apps, memory.thread.world)
+    world = with_plugins_seen(world, where, memory.config, scope.watch, memory.thread.world)
     return await with_own(world, memory, scope.sections) if scope.sections else world
 
 
@@ -92,7 +98,7 @@ def _approved(home: Path, cwd: str) -> tuple[tuple[str, ...], ...]:
 def fresh(scope: Scope, world: World) -> Fresh:
     """The whole context in force, for re-injection."""
     memory = scope.memory
-    world = _as_told(scope, world, memory.thread.window.next(memory.clock.uuid()))
+    world = _as_told(scope, world, memory.thread.window.next(memory.clock.uuid()), whole=True)
     own = rendered_by(memory, scope.sections)
     told = messages(render(world, None, own), _ids(memory.clock), memory.thread.open_turn)
     return Fresh(tuple(told), as_rendered(world, None, own).state, settings_of(scope))
@@ -135,7 +141,7 @@ def _ids(clock: Clock) -> Iterator[str]:
 
 def settings_of(scope: Scope) -> JSON:
     """The turn context: what later turns, resumes and the real program need to know of this one."""
-    where, profile = scope.surroundings, scope.memory.profile
+    where, profile, manner = scope.surroundings, scope.memory.profile, manner_in_force(scope.memory)
     return {
         "turn_id": scope.memory.thread.open_turn,
         "cwd": where.cwd,
@@ -146,7 +152,8 @@ def settings_of(scope: Scope) -> JSON:
         **({"comp_hash": profile.comp_hash} if profile.comp_hash else {}),
         **({"effort": profile.reasoning_effort} if profile.reasoning_effort else {}),
         "summary": "none",
-        OWN: {"reviewer": where.reviewer},
+        **manner.settings(profile.slug, profile.reasoning_effort),
+        OWN: {"reviewer": where.reviewer, **manner.own_settings},
     }
 
 
@@ -176,14 +183,16 @@ def say_if_model_changed(scope: Scope) -> None:
 # --- to whom, and when ---------------------------------------------------------------------------------------------
 
 
-def _as_told(scope: Scope, world: World, window: Window) -> World:
-    """The world as it is told to this model in this window."""
+def _as_told(scope: Scope, world: World, window: Window, *, whole: bool = False) -> World:
+    """The world as it is told to this model in this window; `whole`: everything is told anew."""
     memory = scope.memory
     thread, profile, budget = memory.thread, memory.profile, memory.config.features.token_budget
     former: Any = (thread.settings or {}).get("model")
     instructions = profile.base_instructions or thread.base_instructions or template("base_instructions")
     world = in_model(world, profile.slug, instructions, thread.world, former if isinstance(former, str) else None)
-    return in_window(world, window, budget.guidance_message or "") if budget.enabled else world
+    world = told_manner(world, manner_in_force(memory), profile.slug, None if whole else thread.world)
+    world = in_window(world, window, budget.guidance_message or "") if budget.enabled else world
+    return memory.redacting.world(world)
 
 
 def _in_their_words(world: World, baseline: JSON | None, last: JSON | None, settings: JSON) -> World:

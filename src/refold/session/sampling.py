@@ -33,6 +33,7 @@ from refold.session.events import (
     SamplingStarted,
     TextPreview,
 )
+from refold.session.memory import without_collector
 from refold.session.patience import Patience, outlast
 from refold.session.scope import Running, Scope
 from refold.session.sent import record_sent
@@ -130,9 +131,10 @@ async def _record_outputs(scope: Scope) -> None:
 
 async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     thread = scope.memory.thread
-    prompt = scope.memory.prompt(scope.toolbox.specs, output_schema=scope.output_schema)
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
-    request = scope.wire.request(prompt, identity)
+    with without_collector():
+        prompt = scope.memory.prompt(scope.toolbox.specs, output_schema=scope.output_schema)
+        request = scope.wire.request(prompt, identity)
     while scope.wire.repaired:
         scope.memory.feed.publish(Notice(f"call {scope.wire.repaired.pop(0)}: its bad arguments are sent as {{}}"))
     record_sent(scope.memory, scope.wire, prompt, request)

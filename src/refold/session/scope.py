@@ -16,6 +16,7 @@ from refold.observe import Surroundings, Watch
 from refold.session.hooks import Hook
 from refold.session.memory import Memory
 from refold.session.permits import Approve
+from refold.session.plugins import servers_with_plugins
 from refold.session.servers import Servers
 from refold.tools import Toolbox, ToolResult
 from refold.tools.processes import Processes
@@ -79,7 +80,7 @@ class Scope:
         self.hooks: list[Hook] = _configured_hooks(memory, surroundings.cwd)
         self.output_schema: dict[str, Any] | None = None  # of this turn's answer
         self.processes = Processes()  # that the session's calls left running
-        self.servers = Servers(memory.config.mcp_servers, surroundings.cwd)
+        self.servers = Servers(servers_with_plugins(memory.config, surroundings.home), surroundings.cwd)
         self.gate = Gate()
         self.calls: list[Running] = []
         self.ahead: asyncio.Task[Prepared] | None = None  # a compaction beside the turn

@@ -18,7 +18,9 @@ from refold.session.events import Notice
 from refold.session.memory import Memory
 
 OBSERVE_SECONDS = 5.0  # a turn waits no longer for one; what hangs is told again when it answers
-TAKEN = frozenset({"window", "switched", "permissions", "mcp"})  # refold's own, under the same key
+TAKEN = frozenset(
+    {"window", "switched", "permissions", "mcp", "collaboration_mode", "personality", "apps", "plugins"}
+)  # refold's own, under the same key
 
 
 class Section(Protocol):

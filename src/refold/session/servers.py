@@ -66,6 +66,11 @@ class Servers:
         """What the servers say of their tools, by their names."""
         return {server.name: server.instructions for server in self._open if server.instructions}
 
+    @property
+    def apps(self) -> dict[str, str]:
+        """The apps that are there, by their names, and what each is for."""
+        return {one.name: one.settings.description for one in self._open if one.settings.app and one.offered}
+
     async def aclose(self) -> None:
         """End every connection: no process is left, also when this is cancelled."""
         if self._open:

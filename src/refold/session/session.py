@@ -29,6 +29,7 @@ from refold.session.clock import Clock
 from refold.session.events import CompactionEnded, Notice
 from refold.session.hooks import Hook
 from refold.session.memory import Memory, read_thread
+from refold.session.modes import Manners
 from refold.session.permits import Approve
 from refold.session.said import said
 from refold.session.scope import Scope
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Turn", "TurnResult"]
 
 
-class Session:
+class Session(Manners):
     """Mutable: one turn at a time. Use as an async context manager; leaving it settles a running turn and closes."""
 
     def __init__(self, memory: Memory, scope: Scope) -> None:
@@ -157,14 +158,16 @@ class Session:
         approve: Approve | None = None,
         sections: Sequence[Section] = (),
         clock: Clock | None = None,
+        turn: int | None = None,
     ) -> Self:
         """A new session that begins with another one's active history; the other one's file is only read.
 
-        Raises RolloutNotFound, RolloutCorrupt, ConfigError.
+        An address (`ID:N`), or `turn` (1, 2, …; -1 = newest): as it was after that. Raises as `resume`.
         """
+        from refold.session.parent import parent_at
+
         place, settings = home_and_settings(home, config)
-        path, _ = place.catalogue().find(str(reference))
-        parent = read_thread(path)
+        parent = parent_at(place.catalogue(), str(reference), turn)
         answering = answering_model(model, settings, parent)
         where = surroundings(directory_of(parent, cwd), place, settings, tools, approve)
         toolbox, own = Toolbox(tools), checked_sections(sections)
@@ -264,8 +267,7 @@ class Session:
         before = self._waiting[-1] if self._waiting else self._task
         if before is None or not self.busy or self._group is None:
             return self.send(text, images=images, audio=audio, output_schema=output_schema)
-        parts = said(text, images, audio)
-        mine: list[Turn] = []
+        parts, mine = said(text, images, audio), list[Turn]()
 
         async def later() -> Done:
             await asyncio.wait([before])
@@ -282,7 +284,7 @@ class Session:
     def steer(self, text: str) -> str:
         """Say something while the turn goes on; the model reads it at its next sampling (or in the next turn).
 
-        Returns the id of the message it will become; it is in the log when this returns.
+        Returns the id of the message it will become; it is in the log when this returns (or waits, LogWaits).
         """
         queued = SteerQueued(self.memory.clock.item_id("msg"), text)
         self.memory.record(queued)
@@ -336,6 +338,12 @@ class Session:
 
         await drop_ahead(self._scope)
         return await self._done(run_undo(self.memory, turns))
+
+    def rename(self, name: str) -> str:
+        """Call the session something else ("" = nothing): the name as it is kept, on one line (docs/sessions.md)."""
+        from refold.session.rename import rename
+
+        return rename(self.memory, name, self.surroundings.home)
 
     def pin(self, address: str, *, text: str | None = None) -> Pin:
         """Keep what the record at an address (`thread:ordinal`, or N) says, or a part of it, word for word in every

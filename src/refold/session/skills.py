@@ -14,14 +14,15 @@ from refold.core.records import ItemRecorded
 from refold.core.skill import KIND_SKILL, Skill, body_bytes
 from refold.core.thread import Thread
 from refold.core.world import World
+from refold.core.world.plugins import ID as PLUGINS
 from refold.core.world.skills import ID
 from refold.session.events import Notice
 from refold.session.scope import Scope
 
 
 def say_of_skills(scope: Scope, world: World) -> None:
-    """What is wrong with skills, to the person, once in a session."""
-    for text in filter(None, world.texts.get(ID, "").split("\n")):
+    """What is wrong with skills and plugins, to the person, once in a session."""
+    for text in filter(None, [*world.texts.get(ID, "").split("\n"), *world.texts.get(PLUGINS, "").split("\n")]):
         if text not in scope.told_person:
             scope.told_person.add(text)
             scope.memory.feed.publish(Notice(text))
@@ -44,11 +45,12 @@ def skills_named(scope: Scope, text: str, *, quiet: bool = False) -> list[Item]:
     if "$" not in text:
         return []
     from refold.core.skill_text import named, skill_text
-    from refold.observe.skills import read_body, skills_of
+    from refold.observe.skills import read_body
+    from refold.session.plugins import all_skills
 
     memory = scope.memory
     items: list[Item] = []
-    for skill in named(text, skills_of(scope.surroundings, scope.watch).skills):
+    for skill in named(text, all_skills(scope.surroundings, memory.config, scope.watch)):
         if _is_told(memory.thread, skill):
             continue
         contents, notice = read_body(skill, body_bytes(memory.profile.context_window))

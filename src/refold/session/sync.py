@@ -160,6 +160,15 @@ class SyncSession:
 
         return SyncPreview(self._call(session.compact(focus, outline=outline, preview=True)), self._call)
 
+    def rename(self, name: str) -> str:
+        """Call the session something else ("" = nothing): the name as it is kept."""
+        session = self._open()[0]
+
+        async def renamed() -> str:
+            return session.rename(name)
+
+        return self._call(renamed())
+
     def pin(self, address: str, *, text: str | None = None) -> Pin:
         """Keep what the record at an address says, or a part of it, word for word in every later context."""
         session = self._open()[0]

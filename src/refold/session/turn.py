@@ -16,6 +16,7 @@ from refold.core.world import World
 from refold.errors import CompactionFailed, ContextWindowExceeded
 from refold.session.ahead import begin as begin_ahead
 from refold.session.events import CompactionEnded, Notice
+from refold.session.late import keep
 from refold.session.room import (
     after_overflow,
     after_the_answer,
@@ -216,5 +217,5 @@ def _end(scope: Scope, turn_id: str, began: float, ended: Turned) -> TurnEnded:
         duration_ms=int(seconds * 1000),
     )
     scope.memory.record(record)
-    scope.memory.store.sync()
+    keep(scope.memory)
     return record

@@ -87,7 +87,8 @@ def _what(restored: Restored) -> Undid:
 
 def _restored(memory: Memory, turns: int | None) -> Restored:
     with without_collector():
-        log = list(memory.store.lines() if memory.path is None else read_lines(memory.path, skim=True))
+        on_disk = memory.path is not None and memory.store.behind is None
+        log = list(read_lines(memory.path, skim=True) if memory.path and on_disk else memory.store.lines())
         return without_newest(log, memory.thread) if turns is None else without_turns(log, memory.thread, turns)
 
 

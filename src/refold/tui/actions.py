@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec.structs import replace
+
 from refold import __version__
 from refold.core.records import TurnEnded, TurnStarted
 from refold.errors import RefoldError
@@ -96,14 +98,18 @@ def context_told(chat: Conversation) -> None:
 def skills_told(chat: Conversation) -> None:
     from refold.observe.skills import skills_of
     from refold.observe.watch import Watch
+    from refold.session.plugins import plugins_of
 
-    found = skills_of(_open(chat).surroundings, Watch())
-    for skill in found.skills:
+    session = _open(chat)
+    where, config = session.surroundings, session.memory.config
+    found, plugins = skills_of(where, Watch()), plugins_of(config, where.home, Watch())
+    theirs = [skill for skill in plugins.skills if config.skills.allows(skill)] if plugins else []
+    for skill in (*found.skills, *theirs):
         chat.say(f"  ${clean(skill.name)}  {clean(skill.description)[:80]}")
         chat.say(f"    {clean(skill.path)}", "dim")
-    for text in found.notices:
+    for text in (*found.notices, *(plugins.notices if plugins else ())):
         chat.say(f"  {text}", "yellow")
-    if not found.skills:
+    if not found.skills and not theirs:
         chat.say("  no skills: a skill is a folder with a SKILL.md in .agents/skills here, or in your home", "dim")
 
 
@@ -162,6 +168,15 @@ async def pin(chat: Conversation, address: str) -> None:
     chat.say(f"  {room}; refold rules {session.id} lists them", "dim")
 
 
+async def rename(chat: Conversation, name: str) -> None:
+    session = _open(chat)
+    if not name:
+        now = session.memory.thread.name
+        chat.say(f"it is called {one_line(now)}; /rename NAME changes that" if now else "which name? /rename NAME")
+        return
+    chat.say(f"called {one_line(session.rename(name))}", "magenta")
+
+
 async def fork(chat: Conversation, _: str) -> None:
     session = _open(chat)
     if not _is_written(session):
@@ -205,6 +220,33 @@ async def model(chat: Conversation, name: str) -> None:
         await chat.switch(lambda: before.resume(path, chat.approve, in_place=True))
 
 
+async def mode(chat: Conversation, name: str) -> None:
+    from refold.core.modes import mode_names
+    from refold.session.modes import manner_in_force, use_mode
+
+    memory = _open(chat).memory
+    if not name:
+        names = ", ".join(mode_names(memory.config.collaboration_modes))
+        chat.say(f"mode {manner_in_force(memory).mode}; /mode NAME changes that: {names}")
+        return
+    use_mode(memory, name)
+    chat.opening = chat.opening._replace(config=replace(chat.opening.config, collaboration_mode=name))
+    chat.say(f"mode {name}, from your next message on", "magenta")
+
+
+async def personality(chat: Conversation, text: str) -> None:
+    from refold.session.modes import manner_in_force, use_personality
+
+    memory = _open(chat).memory
+    if not text:
+        now = manner_in_force(memory).personality or "none"
+        chat.say(f"personality {one_line(now)}; /personality friendly, pragmatic, none or a text changes that")
+        return
+    use_personality(memory, text)
+    chat.opening = chat.opening._replace(config=replace(chat.opening.config, personality=memory.config.personality))
+    chat.say(f"personality {one_line(text)}, from your next message on", "magenta")
+
+
 async def pick(chat: Conversation) -> bool:
     """Go on with a session that the person picks; False when they pick none."""
     found = newest_first(await asyncio.to_thread(chat.opening.home.catalogue().sessions))
@@ -237,11 +279,14 @@ DONE: dict[str, Do] = {
     "compact": compact,
     "undo": undo,
     "pin": pin,
+    "rename": rename,
     "fork": fork,
     "new": new,
     "resume": resume,
     "sessions": sessions,
     "model": model,
+    "mode": mode,
+    "personality": personality,
 }
 
 

@@ -36,11 +36,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("[FOCUS]", "compact now: a summary takes the place of what the model is sent"),
     "undo": ("", "undo the newest compaction; again, and that is undone"),
     "pin": ("[ADDRESS]", "keep what a record says (without: your newest message) in every later context"),
+    "rename": ("NAME", "call the session something else"),
     "fork": ("", "go on in a new session with the same history"),
     "new": ("", "begin a new session"),
     "resume": ("[ID]", "go on with another session; without an ID, pick one"),
     "sessions": ("", "pick a session"),
     "model": ("NAME", "go on with another model"),
+    "mode": ("[NAME]", "work in another mode, such as plan; without: which one holds"),
+    "personality": ("[TEXT]", "be spoken to in another way: friendly, pragmatic, none, or your words"),
     "quit": ("", "leave (Ctrl-D does, too)"),
 }
 WHILE_WORKING = frozenset({"help", "status", "context", "skills", "quit"})  # the others need the session to themselves

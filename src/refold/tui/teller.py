@@ -11,6 +11,9 @@ from refold.session.events import (
     CompactionEnded,
     CompactionStarted,
     Event,
+    LogCaughtUp,
+    LogChanged,
+    LogWaits,
     Notice,
     PreviewDropped,
     ReasoningPreview,
@@ -77,6 +80,8 @@ class Teller:
                 self.count()
             case Notice(text=text):
                 self._surface.say(f"• {text}", "yellow")
+            case LogWaits() | LogCaughtUp() | LogChanged():
+                self._surface.say(f"• {clean(str(event))}", "yellow")
             case TurnStarted() | SamplingStarted() | Waiting() | TurnEnded():
                 self._goes_on(event)
             case UsageCounted():

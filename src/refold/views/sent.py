@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from refold.core.compaction import local, remote
+from refold.core.jsonio import JSON, is_list, is_object
 from refold.core.prompt import Projection, Prompt
 from refold.core.records import Known, Line, RequestSent
 from refold.core.thread import Thread
 from refold.core.wire import Identity, Request, Wire, wire_for
 from refold.errors import RolloutCorrupt
+from refold.views.shown import one_line
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,7 @@ class Maker:
                 read,
                 wire.profile,
                 base_instructions=base,
-                tools=self._of(recorded.tools),
+                tools=self._tools(recorded),
                 left_out=recorded.dropped,
                 trigger=recorded.method == "remote",
             )
@@ -94,11 +96,11 @@ class Maker:
                 without_media=recorded.without_media,
                 budget=recorded.budget or None,
             )
-            tools = self._of(recorded.tools)
+            tools = self._tools(recorded)
             prompt, _ = local.prompt_of(read, wire.profile, asking, base_instructions=base, tools=tools)
             return prompt
         schema = None if recorded.output_schema is None else self._of(recorded.output_schema)
-        tools = self._of(recorded.tools)
+        tools = self._tools(recorded)
         return projection.prompt(thread.history, base_instructions=base, tools=tools, output_schema=schema)
 
     def _way(self, spelling: str) -> tuple[Wire, Projection]:
@@ -107,13 +109,20 @@ class Maker:
             try:
                 wire = wire_for(self._of(spelling))
             except (msgspec.ValidationError, AttributeError, TypeError) as error:
-                raise RolloutCorrupt(f"how requests were spelled ({spelling}) cannot be read: {error}") from None
+                what = f"how requests were spelled ({one_line(spelling)})"
+                raise RolloutCorrupt(f"{what} cannot be read: {error}") from None
             way = self._ways[spelling] = wire, Projection(wire.profile)
         return way
 
+    def _tools(self, recorded: RequestSent) -> list[JSON]:
+        tools = self._of(recorded.tools)
+        if not is_list(tools) or not all(map(is_object, tools)):
+            raise RolloutCorrupt(f"the tools of a request ({one_line(recorded.tools)}) are no list of schemas")
+        return tools
+
     def _of(self, digest: str) -> Any:
         if digest not in self.known:
-            raise RolloutCorrupt(f"a request refers to {digest}, which is not in this log")
+            raise RolloutCorrupt(f"a request refers to {one_line(digest)}, which is not in this log")
         return self.known[digest]
 
 

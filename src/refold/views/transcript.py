@@ -19,6 +19,7 @@ from refold.core.records import (
     Line,
     LineDamaged,
     LineKept,
+    Named,
     Pinned,
     Record,
     RolledBack,
@@ -155,6 +156,8 @@ def _row(record: Record, address: str) -> Row | None:
             return Row(address, "note", record.text or "all of it", f"no longer pinned, of {pinned}")
         case RuleDropped(address=said, text=text):
             return Row(address, "note", text, f"no longer kept before others, of {said}")
+        case Named(name=name):
+            return Row(address, "note", name or "no name any more", "named")
         case EventKept(payload={"type": "error", "message": str(message)}):
             return Row(address, "note", message, "error")
         case LineDamaged(why=why):

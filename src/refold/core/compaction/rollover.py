@@ -72,7 +72,7 @@ def _is_window_call(item: Item, *names: str) -> bool:
 
 
 def _window_call_ids(history: Sequence[Entry]) -> set[str]:
-    named = (e.item for e in history if e.item.get("name") in WINDOW_TOOLS)
+    named = (e.item for e in history if str(e.item.get("name")) in WINDOW_TOOLS)
     return {item["call_id"] for item in named if _is_window_call(item, *WINDOW_TOOLS)}
 
 

@@ -39,7 +39,9 @@ class SealedReplacement(Replacement, frozen=True, kw_only=True):
 
 def seal_of(item: Item) -> str | None:
     """The encrypted content of a compaction item; None for every other item."""
-    content = item.get("encrypted_content") if item.get("type") in SEALED_TYPES else None
+    content = item.get("encrypted_content")
+    if content is None or str(item.get("type")) not in SEALED_TYPES:  # what a checkpoint holds may have any type
+        return None
     return content if isinstance(content, str) and content else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refold.core.compaction.retained import retained
 from refold.core.compaction.shadow import facts_beside
 from refold.core.records import Compacted, addressed
 from refold.core.thread import Thread
@@ -21,4 +22,5 @@ def whole(thread: Thread) -> Compacted:
         pins=addressed(thread.pins),
         dropped_rules=addressed(thread.dropped_rules),
         facts={"method": "fork", **facts_beside(items, thread.shadows)},
+        payload=retained(thread, items, {}),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from refold.core.records import (
     Line,
     LineDamaged,
     LineKept,
+    Named,
     Pinned,
     Record,
     RequestSent,
@@ -41,11 +43,13 @@ _UNFOLDED = re.compile(
     rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
 )
 
+_KIND_WITHIN = 160  # bytes; an event's type stands at 91 to 110 of a line that either program writes
+
 # How a line begins that says nothing beyond the history: all but the events named here, checkpoints and our own lines.
 _BEFORE = (
     rb'\{"timestamp":"[^"]*",(?:"ordinal":\d{1,18},)?"type":"(?:(?:response_item|world_state|session_meta%s'
     rb'|token_usage_record|retained_context|inter_agent_communication\w*)"|event_msg","payload":\{"type":"'
-    rb'(?!(?:task_started|turn_started|%sthread_rolled_back)"))'
+    rb'(?!(?:task_started|turn_started|thread_name_updated|%sthread_rolled_back)"))'
 )
 _PASSED = re.compile(_BEFORE % (b"", b"task_complete|turn_complete|turn_aborted|token_count|"))
 _UNCOUNTED = re.compile(_BEFORE % (b"|turn_context", b""))
@@ -66,12 +70,18 @@ def ordinal_of(raw: bytes) -> int | None:
 
 def unfolded(raw: bytes) -> int | None:
     """The ordinal of a whole line that no fold looks into; None for every other line."""
+    begins = raw[:_KIND_WITHIN]
+    if b'"item_completed"' not in begins and b'"token_usage_record"' not in begins:  # quicker than the pattern
+        return None
     seen = _UNFOLDED.match(raw)
     return int(seen[1]) if seen and raw.endswith((b"}}\n", b"}}")) else None
 
 
-def decode(raw: bytes, line_number: int) -> Line | None:
-    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too."""
+def decode(raw: bytes, line_number: int, whole: Callable[[JSON], tuple[JSON, str | None]] | None = None) -> Line | None:
+    """The record of one line, without its line end; None for a blank line. Never raises: damage is a record too.
+
+    `whole` puts texts back in the place of references, and tells what is missing, if anything is.
+    """
     raw = raw.strip(b" \t\r\n")
     if not raw:
         return None
@@ -81,11 +91,14 @@ def decode(raw: bytes, line_number: int) -> Line | None:
         return Line(line_number, LineDamaged(_one_line(error)), warning=f"not JSON: {_one_line(error)}")
     if not is_object(value):
         return Line(line_number, LineDamaged("not a JSON object"), warning="not a JSON object")
+    if whole is not None:
+        value, missing = whole(value)
+        warning = warning or missing
     ordinal = value.get("ordinal")
     stamp = value.get("timestamp")
     return Line(
         ordinal if isinstance(ordinal, int) and not isinstance(ordinal, bool) else line_number,
-        _record(value),
+        record_of(value),
         stamp if isinstance(stamp, str) else "",
         warning,
     )
@@ -104,7 +117,8 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _record(line: JSON) -> Record:
+def record_of(line: JSON) -> Record:
+    """The record that a line's object holds. Never raises: what is not known is kept whole."""
     kind, payload = line.get("type"), line.get("payload")
     if not is_object(payload):
         return _bare(line)
@@ -244,6 +258,8 @@ def _event_record(payload: JSON) -> Record:
             return UsageCounted(last, total, info.get("model_context_window"))
         case "thread_rolled_back":
             return RolledBack(_int(payload.get("num_turns")))
+        case "thread_name_updated":
+            return Named(str(payload.get("thread_name") or ""), str(payload.get("thread_id") or "") or None)
         case _:
             return EventKept(payload)
 
@@ -279,6 +295,8 @@ def _refold_record(payload: JSON) -> Record:
             return Unpinned(str(payload["address"]), None if text is None else str(text))
         case "rule_dropped":
             return RuleDropped(str(payload["address"]), str(payload["text"]))
+        case "named":
+            return Named(str(payload["name"]))
         case "compaction_attempted":
             return msgspec.convert({k: v for k, v in payload.items() if k != "kind"}, CompactionAttempted)
         case "known":

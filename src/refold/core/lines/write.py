@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from refold.core.records import (
     Known,
     LineDamaged,
     LineKept,
+    Named,
     Pinned,
     Record,
     RequestSent,
@@ -36,11 +38,18 @@ from refold.core.records import (
 
 
 def encode(
-    record: Record, *, thread_id: str, turn_id: str | None, timestamp: str, ordinal: int | None
+    record: Record,
+    *,
+    thread_id: str,
+    turn_id: str | None,
+    timestamp: str,
+    ordinal: int | None,
+    dump: Callable[[JSON, int], bytes] | None = None,
 ) -> tuple[bytes, int, int]:
     """The record's line(s) as bytes, the place of the record's own line among them, and how many lines there are.
 
-    `ordinal` is the first line's; None for a file that has no ordinals. Raises what `dump_strict` raises.
+    `ordinal` is the first line's; None for a file that has no ordinals. `dump` makes a line of an object and the levels
+    that it may have; it is `dump_strict` unless something of it is stored elsewhere. Raises what `dump_strict` raises.
     """
     bodies, own = _bodies(record, thread_id, turn_id)
     levels = MAX_DEPTH if isinstance(record, Compacted) else MAX_DEPTH - CHECKPOINT_LEVELS
@@ -52,11 +61,13 @@ def encode(
         line["type"], line["payload"] = kind, payload
         if metadata is not None:
             line["metadata"] = metadata
-        lines.append(dump_strict(line, levels=levels) + b"\n")
+        raw = dump_strict(line, levels=levels) if dump is None else dump(line, levels)
+        lines.append(raw + b"\n")
     return b"".join(lines), own, len(lines)
 
 
 _Body = tuple[str, Any, JSON | None]
+BESIDE_HISTORY = ("replacement_history_metadata", "guardian_history", "retained_context")  # in the real program's order
 
 
 def _bodies(record: Record, thread_id: str, turn_id: str | None) -> tuple[list[_Body], int]:
@@ -80,6 +91,8 @@ def _bodies(record: Record, thread_id: str, turn_id: str | None) -> tuple[list[_
             return [("refold", {"kind": "unpinned", "address": address, **told}, None)], 0
         case RuleDropped(address=address, text=text):
             return [("refold", {"kind": "rule_dropped", "address": address, "text": text}, None)], 0
+        case Named(name=name):
+            return [("refold", {"kind": "named", "name": name}, None)], 0
         case CompactionAttempted():
             return [("refold", {"kind": "compaction_attempted", **msgspec.to_builtins(record)}, None)], 0
         case Known(hash=digest, value=value):
@@ -172,13 +185,14 @@ def _meta_payload(record: SessionStarted) -> JSON:
 
 
 def _compacted_payload(record: Compacted) -> JSON:
-    window = record.window
+    window, payload = record.window, record.payload
     return {
-        **record.payload,
         "message": record.message,
         **({} if record.history is None else {"replacement_history": list(record.history)}),
+        **{key: payload[key] for key in BESIDE_HISTORY if key in payload},
         **({} if window is None else _window_payload(window)),
         "compaction_response_id": record.response_id,
+        **{key: value for key, value in payload.items() if key not in BESIDE_HISTORY},
         "refold": {
             **record.facts,
             "addresses": list(record.addresses),

@@ -10,10 +10,14 @@ from collections.abc import Iterable
 
 from refold.core.jsonio import JSON
 from refold.core.world.agents_md import AGENTS_MD
+from refold.core.world.apps import APPS
 from refold.core.world.developer import DEVELOPER
 from refold.core.world.environment import ENVIRONMENT, environment_state, escaped
+from refold.core.world.mode import MODE
 from refold.core.world.model import MODEL_SWITCH, in_model
 from refold.core.world.permissions import PERMISSIONS, permissions_state, permissions_text
+from refold.core.world.personality import PERSONALITY
+from refold.core.world.plugins import PLUGINS
 from refold.core.world.section import (
     OWN,
     Fragment,
@@ -64,9 +68,13 @@ SECTIONS: tuple[Section, ...] = (
     AGENTS_MD,
     SKILLS,
     PERMISSIONS,
+    MODE,
     ENVIRONMENT,
+    APPS,
+    PLUGINS,
     SERVERS,
     WINDOW,
+    PERSONALITY,
 )
 
 

@@ -1,0 +1,92 @@
+"""Caller: who asks, known by a bearer token; tenants see nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+
+import msgspec
+
+from refold.errors import RequestRefused
+from refold.server.settings import GatewaySettings, Secrets
+
+NOBODY = "loopback"  # the tenant of those who send no bearer, where none is needed
+RETRY_SECONDS = 1.0  # what a client is asked to wait where there is no room
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """A tenant, and what the upstream is sent as `authorization` for it (None: nothing)."""
+
+    tenant: str
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Caller({self.tenant[:12]}…)"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not stand in an error or a log."""
+        return (self.authorization.removeprefix("Bearer "),) if self.authorization else ()
+
+
+def caller_of(authorization: str | None, secrets: Secrets) -> Caller:
+    """Who sent this header. Raises RequestRefused (401) where a token is needed and this is none of them.
+
+    Without tokens (on loopback), each bearer is a tenant of its own, and so are those who send none.
+    """
+    scheme, _, token = (authorization or "").partition(" ")
+    token = token.strip() if scheme.lower() == "bearer" else ""
+    digest = sha256(token.encode("utf-8", "replace")).digest()
+    if not secrets.tenants:
+        tenant = f"bearer:{digest.hex()}" if token else NOBODY
+        sent = authorization if secrets.passes_bearer and token else None
+    else:
+        known = secrets.tenants.get(digest)
+        if known is None:
+            raise _unknown(bool(token))
+        tenant, sent = known, None
+    if secrets.upstream_key is not None:
+        sent = f"Bearer {secrets.upstream_key}"
+    return Caller(tenant, sent)
+
+
+def _unknown(told: bool) -> RequestRefused:
+    text = "Incorrect API key provided" if told else "You didn't provide an API key"
+    return RequestRefused(
+        f"{text}: this gateway takes a bearer token, in the header authorization.", status=401, code="invalid_api_key"
+    )
+
+
+class Admission:
+    """How many requests run, all together and of each tenant. Mutable: it counts."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._most, self._most_of_one = settings.max_requests, settings.max_requests_per_tenant
+        self.running = 0
+        self._of: dict[str, int] = {}
+
+    @contextmanager
+    def of(self, caller: Caller) -> Iterator[None]:
+        """Room for one request. Raises RequestRefused: 503 when the gateway is full, 429 when the tenant's share is."""
+        tenant = caller.tenant
+        if self.running >= self._most:
+            text = f"This gateway answers {self._most:,} requests at once already. Try again in 1 s."
+            raise RequestRefused(
+                text, status=503, code="server_is_overloaded", kind="server_error", retry_after=RETRY_SECONDS
+            )
+        mine = self._of.get(tenant, 0)
+        if mine >= self._most_of_one:
+            text = f"You have {mine:,} requests running already, which is the limit. Try again in 1 s."
+            raise RequestRefused(
+                text, status=429, code="rate_limit_exceeded", kind="requests", retry_after=RETRY_SECONDS
+            )
+        self.running += 1
+        self._of[tenant] = mine + 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._of[tenant] -= 1
+            if not self._of[tenant]:
+                del self._of[tenant]

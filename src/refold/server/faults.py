@@ -1,0 +1,159 @@
+"""Faults: what went wrong, as the Responses API says it: an error object, a failed response, an error frame.
+
+Rule 1: a fault of the upstream is passed on as the upstream told it, save an overflow, which is always
+`context_length_exceeded` and names the true context window where that is known.
+Rule 2: no key and no bearer stands in it, even where the upstream repeats one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from refold.core.chat_completions_answer import End, Response, ended
+from refold.core.jsonio import dump, is_object, load
+from refold.core.profile import Provider
+from refold.errors import (
+    BadModelStream,
+    ContextWindowExceeded,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    RequestRefused,
+    ResponseIncomplete,
+)
+from refold.model.events import http_error
+
+OVERFLOW = "context_length_exceeded"
+FAILED = "server_error"
+SERVER_FAULT = 500
+HIDDEN = b"***"
+SHORTEST_SECRET = 6  # characters: shorter ones would hide half a text
+
+
+def hidden(body: bytes, secrets: Iterable[str]) -> bytes:
+    """A text without these secrets."""
+    for secret in secrets:
+        if len(secret) >= SHORTEST_SECRET:
+            body = body.replace(secret.encode("utf-8", "replace"), HIDDEN)
+    return body
+
+
+# --- as documents and events -------------------------------------------------------------------------------
+
+
+def error_object(error: RequestRefused) -> dict[str, Any]:
+    """The API's error object."""
+    return error.told or {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
+
+
+def document(error: RequestRefused) -> bytes:
+    return dump({"error": error_object(error)})
+
+
+def headers_of(error: RequestRefused) -> dict[str, str]:
+    if error.retry_after is None:
+        return {}
+    return {"retry-after": str(max(1, round(error.retry_after)))}
+
+
+def frame(error: RequestRefused) -> dict[str, Any]:
+    """The event of a WebSocket for a request that is refused."""
+    return {"type": "error", "status": error.status, "error": error_object(error), "headers": headers_of(error)}
+
+
+def failed(shell: Response, error: RequestRefused, output: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The event `response.failed` for a response that has begun."""
+    told = {"code": error.code or FAILED, "message": str(error)}
+    response = ended(shell, End("failed", error=told), output or [], None)
+    return {"type": "response.failed", "response": response}
+
+
+def own_fault(error: Exception) -> RequestRefused:
+    """The answer to a fault of the gateway's own; what it was stands in the log, where one was asked for."""
+    text = f"The gateway failed ({type(error).__name__}). The request was not the reason; it may be tried again."
+    return RequestRefused(text, status=SERVER_FAULT, code=FAILED, kind="server_error")
+
+
+# --- of the upstream ---------------------------------------------------------------------------------------
+
+
+def refused_by(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    provider: Provider,
+    *,
+    window: int | None,
+    secrets: Iterable[str] = (),
+    own_key: bool = False,
+) -> RequestRefused:
+    """The answer for an HTTP answer of the upstream that is an error. `headers` by lower-case name; `window`: tokens of
+    its model as they are set; `own_key`: the upstream refused the gateway's key, not the client's."""
+    body = hidden(body, secrets)
+    error = http_error(status, headers, body, provider=provider, now=time.time())
+    if isinstance(error, ContextWindowExceeded) and status != 413:
+        return overflow(error, window)
+    if own_key and status in (401, 403):
+        text = f"The upstream did not take the gateway's key ({status}): whoever runs the gateway must set another one."
+        return RequestRefused(text, status=502, code="upstream_refused_key", kind="server_error")
+    told = _told(body)
+    kind = "invalid_request_error" if status < SERVER_FAULT else "server_error"
+    message = str(told.get("message") or error)
+    wait = error.retry_after if isinstance(error, ModelUnavailable) else None
+    code = told.get("code") if isinstance(told.get("code"), str) else None
+    if 300 <= status < 400:
+        return RequestRefused(message, status=502, code="upstream_redirects", kind="server_error")
+    complete = isinstance(told.get("message"), str)
+    whole = {"type": kind, "param": None, "code": None, **told} if complete else None
+    return RequestRefused(message, status=status, code=code, kind=kind, retry_after=wait, told=whole)
+
+
+def _told(body: bytes) -> dict[str, Any]:
+    """The error object of a body, with a message where there is any; nothing for another document."""
+    try:
+        value, _ = load(body)
+    except ValueError:
+        return {}
+    error = value.get("error") if is_object(value) else None
+    if isinstance(error, str):
+        return {"message": error}
+    if is_object(error):
+        return error
+    if is_object(value) and isinstance(value.get("message"), str):  # vLLM
+        return {key: value[key] for key in ("message", "type", "param", "code") if key in value}
+    return {}
+
+
+def overflow(error: ContextWindowExceeded, window: int | None) -> RequestRefused:
+    """The answer to an input that does not fit."""
+    limit = error.limit or window
+    said = str(error)
+    told = "Your input exceeds the context window of this model. Please adjust your input and try again."
+    if limit:
+        told = f"{told} This model's maximum context length is {limit} tokens."
+    text = f"{told} (The upstream said: {said})" if said and said != told else told
+    return RequestRefused(text, status=400, code=OVERFLOW, param="input")
+
+
+def of_model(error: ModelError, window: int | None, secrets: Iterable[str] = ()) -> RequestRefused:
+    """The answer for an error of refold.model: a compaction that the upstream did not give."""
+    text = hidden(str(error).encode(), secrets).decode("utf-8", "replace")
+    match error:
+        case ContextWindowExceeded():
+            return overflow(ContextWindowExceeded(text, limit=error.limit), window)
+        case ModelRefused():
+            status = error.status if error.status and error.status >= 400 else 400
+            return RequestRefused(text, status=status, code=error.code)
+        case ResponseIncomplete():
+            return RequestRefused(text, status=502, code="incomplete", kind="server_error")
+        case BadModelStream():
+            return RequestRefused(text, status=502, code=FAILED, kind="server_error")
+        case ModelUnavailable():
+            code = "rate_limit_exceeded" if error.status == 429 else FAILED
+            wait = error.retry_after
+            status = error.status if error.status and error.status >= 400 else 502
+            return RequestRefused(text, status=status, code=code, kind="server_error", retry_after=wait)
+        case _:
+            return RequestRefused(text, status=502, code=FAILED, kind="server_error")

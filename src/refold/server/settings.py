@@ -1,0 +1,182 @@
+"""GatewaySettings: what a gateway is told, without any secret; Secrets: keys and tokens, read from where it says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from refold.core.chat_completions_settings import ChatSettings
+from refold.core.profile import Profile, Provider
+from refold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from refold.server.seal import KeyRing
+
+Method: TypeAlias = Literal["model", "flattened", "outline"]
+
+KEYS_VARIABLE = "REFOLD_GATEWAY_KEYS"
+TOKENS_VARIABLE = "REFOLD_GATEWAY_TOKENS"
+SHORTEST_TOKEN = 16  # characters: a bearer token for an open address must not be guessed
+ALL = "all"  # in `accepts`
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the upstream is and what it takes, who may ask, how it compacts, and the limits.
+
+    It names files and environment variables of secrets, never one itself: it may be printed and handed to workers.
+    """
+
+    upstream: str  # its base URL, with /v1 where it has one
+    upstream_api: Literal["responses", "chat"] = "responses"
+    key_env: str | None = None  # the variable with the upstream's key; None: see `Secrets.passes_bearer`
+    model_map: dict[str, str] = {}  # what clients ask for → what the upstream is asked for; "*": everything else
+    chat: ChatSettings = ChatSettings()  # of a Chat Completions upstream
+    context_window: int | None = None  # tokens of the upstream's model, where errors do not tell it
+
+    compaction: Method = "model"
+    outline_when_it_fails: bool = True  # a model that writes no summary does not cost a client its compaction
+    accepts: tuple[str, ...] = ()  # what a Responses upstream takes beyond messages and functions; see plain.py
+    unknown_items: Literal["drop", "pass", "refuse"] = "drop"
+    developer_role: Literal["developer", "system", "user"] = "developer"
+    leave_out: tuple[str, ...] = ()  # keys of the body that the upstream does not take
+
+    host: str = "127.0.0.1"
+    port: int = 8484
+    workers: int = 1
+    keys_file: str | None = None  # None: the variable REFOLD_GATEWAY_KEYS
+    makes_keys: bool = False  # whether a key file that is not there is made
+    tokens_file: str | None = None  # None: the variable REFOLD_GATEWAY_TOKENS
+    store: str | None = None  # the SQLite file of responses; None: in memory, gone at the end
+    retention_days: float = 30.0
+
+    max_body_bytes: int = 64 << 20
+    max_requests: int = 2_000  # at once, of a worker; more are answered with 503
+    max_requests_per_tenant: int = 1_000  # at once, of a worker; more are answered with 429
+    body_seconds: float = 60.0  # within which a request must have come
+    idle_seconds: float = 300.0  # of silence of the upstream
+    shutdown_seconds: float = 30.0  # that open answers may still take
+    log_requests: bool = False  # a line for each: method, path, status, time; never what it holds
+
+    def provider(self) -> Provider:
+        """The upstream, as refold.model knows providers. Keys are added to each request, not here."""
+        return Provider(
+            id="upstream",
+            name="upstream",
+            base_url=self.upstream,
+            env_key=None,
+            wire_api=self.upstream_api,
+            chat=self.chat,
+            stream_idle_timeout_ms=round(self.idle_seconds * 1000),
+        )
+
+    def profile(self, model: str) -> Profile:
+        """What is known about a model of the upstream."""
+        return Profile(slug=model, context_window=self.context_window, known=False)
+
+    def model_for(self, asked: str) -> str:
+        """What the upstream calls a model that a client asks for."""
+        return self.model_map.get(asked) or self.model_map.get("*") or asked
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def takes_all(self) -> bool:
+        return ALL in self.accepts
+
+
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that seal, the bearer tokens that may ask (SHA-256 → tenant), the upstream's key. Never shown."""
+
+    keys: KeyRing
+    tenants: dict[bytes, str] = {}
+    upstream_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Secrets({self.keys!r}, {len(self.tenants)} tokens)"
+
+    @property
+    def passes_bearer(self) -> bool:
+        """Whether the upstream is sent the client's own bearer: only where that is not a token of the gateway's."""
+        return self.upstream_key is None and not self.tenants
+
+
+def checked(settings: GatewaySettings) -> GatewaySettings:
+    """The settings, when they can be. Raises ConfigError that says what to do."""
+    from refold.model.client import endpoint
+
+    endpoint(settings.provider())
+    for name in ("max_body_bytes", "max_requests", "max_requests_per_tenant", "body_seconds", "idle_seconds", "workers"):
+        if getattr(settings, name) <= 0:
+            raise ConfigError(name, f"must be more than 0, not {getattr(settings, name)}")
+    if not 0 <= settings.port < 65_536:
+        raise ConfigError("port", f"must be between 0 and 65535, not {settings.port}")
+    if settings.workers > 1 and settings.store is None:
+        raise ConfigError("store", "several workers need a file that they share")
+    if settings.workers > 1 and settings.port == 0:
+        raise ConfigError("port", "several workers need a port that is told, not a free one")
+    return settings
+
+
+def read_secrets(settings: GatewaySettings, environ: Mapping[str, str]) -> Secrets:
+    """Keys, tokens and the upstream's key from the files and variables that the settings name.
+
+    Raises ConfigError, also where anybody could ask from elsewhere without a token.
+    """
+    from refold.server.seal import key_file, read_keys
+
+    if settings.keys_file is not None:
+        keys = key_file(Path(settings.keys_file), make=settings.makes_keys)
+    elif environ.get(KEYS_VARIABLE):
+        keys = read_keys(environ[KEYS_VARIABLE], KEYS_VARIABLE)
+    else:
+        raise ConfigError("keys", f"are needed to seal items: name a file, or set {KEYS_VARIABLE}")
+    tenants = _tenants(settings, environ)
+    if not settings.is_loopback and not tenants:
+        why = f"anybody could reach {settings.host}: set {TOKENS_VARIABLE} or name a file of bearer tokens"
+        raise ConfigError("tokens", why)
+    return Secrets(keys=keys, tenants=tenants, upstream_key=_upstream_key(settings, environ))
+
+
+def _upstream_key(settings: GatewaySettings, environ: Mapping[str, str]) -> str | None:
+    if settings.key_env is None:
+        return None
+    key = environ.get(settings.key_env, "").strip()
+    if not key:
+        raise ConfigError(settings.key_env, f"is not set; export it with the API key for {settings.upstream}")
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError(settings.key_env, "holds a character that no header can have")
+    return key
+
+
+def _tenants(settings: GatewaySettings, environ: Mapping[str, str]) -> dict[bytes, str]:
+    """Tokens, one a line or between commas: `TOKEN`, or `NAME=TOKEN`, where tokens of one name share what is theirs."""
+    where = settings.tokens_file or TOKENS_VARIABLE
+    try:
+        text = Path(where).read_text(encoding="utf-8") if settings.tokens_file else environ.get(where, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(where, f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    tenants: dict[bytes, str] = {}
+    for number, line in enumerate(text.replace(",", "\n").splitlines(), 1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        name, named, token = line.partition("=")
+        name, token = (name.strip(), token.strip()) if named and token.strip("=") else ("", line)
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigError(where, f"the token of line {number} is shorter than {SHORTEST_TOKEN} characters")
+        digest = sha256(token.encode()).digest()
+        tenants[digest] = f"name:{name}" if name else f"token:{digest.hex()}"
+    return tenants
