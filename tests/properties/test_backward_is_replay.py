@@ -311,6 +311,14 @@ def test_what_the_real_programs_newer_checkpoints_carry_is_enough(tmp_path: Path
     assert assert_same(path) and not tail_of(path).is_alone  # the settings stand before it
 
 
+def test_an_ordinal_that_is_no_number_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rollout.jsonl"
+    log = [META, line("response_item", said("one")), checkpoint([said("two")], 1, None), event("task_started")]
+    data = spelled([*log, line("response_item", said("three"))], numbered=True, spaced=False, end=b"\n", whole=True)
+    path.write_bytes(data.replace(b'"ordinal":4', b'"ordinal":true'))
+    assert assert_same(path)
+
+
 def test_a_byte_order_mark_does_not_hide_the_session(tmp_path: Path) -> None:
     path = tmp_path / "rollout.jsonl"
     log = [META, line("response_item", said("one")), checkpoint([said("two")], 1, None), event("task_started")]

@@ -94,10 +94,10 @@ def decode(raw: bytes, line_number: int, whole: Callable[[JSON], tuple[JSON, str
     if whole is not None:
         value, missing = whole(value)
         warning = warning or missing
-    ordinal = value.get("ordinal")
+    ordinal = _own_ordinal(value)
     stamp = value.get("timestamp")
     return Line(
-        ordinal if isinstance(ordinal, int) and not isinstance(ordinal, bool) else line_number,
+        line_number if ordinal is None else ordinal,
         record_of(value),
         stamp if isinstance(stamp, str) else "",
         warning,
@@ -110,7 +110,12 @@ def has_ordinal(raw: bytes) -> bool:
         value, _ = load(raw.strip(b" \t\r\n"))
     except ValueError:
         return False
-    return is_object(value) and isinstance(value.get("ordinal"), int)
+    return is_object(value) and _own_ordinal(value) is not None
+
+
+def _own_ordinal(line: JSON) -> int | None:
+    ordinal = line.get("ordinal")
+    return ordinal if isinstance(ordinal, int) and not isinstance(ordinal, bool) else None
 
 
 def _one_line(error: Exception) -> str:
