@@ -50,6 +50,11 @@ def test_damage_is_told_with_place_effect_and_what_mends_it(here, tmp_path):
     assert lines[-1].startswith(f"2 damaged, 1 noted; refold doctor --fix {path} writes a repaired copy")
 
 
+def test_the_session_that_was_written_last_is_examined(here, tmp_path):
+    path = placed(tmp_path / "home")
+    assert here("doctor", "--last").out.splitlines()[0] == path.name
+
+
 def test_a_file_in_order_is_said_to_be_so(here):
     path = Path(__file__).parents[1] / "data" / "oracle" / "rollouts" / "d_preturn.jsonl"
     ended = here("doctor", path)
@@ -92,9 +97,11 @@ def test_what_is_no_rollout_at_all_is_told_too(here, tmp_path):
     ("words", "complaint"),
     [
         (("none.jsonl",), "no such file: none.jsonl"),
-        (("--fix",), "which session? --fix and --dry-run take an ID or a PATH"),
+        (("--fix",), "which session? --fix and --dry-run take an ID, a PATH, or --last"),
         (("--dry-run",), "which session?"),
-        (("x", "--provider", "openai"), "give a session or --provider, not both"),
+        (("x", "--provider", "openai"), "give a session, --last or --provider: one of them"),
+        (("x", "--last"), "give a session, --last or --provider: one of them"),
+        (("--last",), "there is no session under "),
     ],
 )
 def test_wrong_calls_are_told_in_one_line(here, words, complaint):

@@ -87,8 +87,12 @@ def test_export_names_what_is_missing(session: Any, machine: Any) -> None:
     path = rollout(machine)
     [blob] = path.with_suffix(".blobs").iterdir()
     blob.unlink()
-    ended = machine.refold("export", path, "-o", "out.jsonl")
-    assert ended.status == 0 and f"missing or damaged: blob {blob.name[:12]}" in ended.err
+    for words in (("-o", "out.jsonl"), ("--items", "-o", "out.json")):
+        ended = machine.refold("export", path, *words)
+        assert ended.status == 0 and ended.err.count(f"missing or damaged: blob {blob.name[:12]}") == 1
+    found = machine.refold("doctor", path)
+    assert f"missing or damaged: blob {blob.name[:12]}" in found.out and found.out.count("missing or damaged") == 1
+    assert "a repair mends none of this" in machine.refold("doctor", path, "--fix").out
     shown = machine.refold("show", path)
     assert shown.status == 0 and f"missing or damaged: blob {blob.name[:12]}" in shown.err
     assert "is missing here" in machine.refold("context", path).out

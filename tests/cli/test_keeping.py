@@ -156,12 +156,13 @@ def test_delete_keeps_a_parent_whose_file_is_needed_unless_told(machine, session
     assert machine.rollouts() == []
 
 
-def test_what_is_deleted_is_not_in_the_index_either(machine):
+def test_what_is_deleted_is_neither_in_the_index_nor_in_the_list_of_names(machine):
     with ResponsesServer(["one"]) as server:
         machine.connect(server)
         session_id = machine.refold("run", "--json", "a word nobody knows: xyzzyplugh").thread_id
     assert machine.refold("sessions", "--search", "xyzzyplugh", "--json").events
     assert b"xyzzyplugh" in b"".join(path.read_bytes() for path in machine.home.rglob("*") if path.is_file())
+    machine.refold("rename", session_id, "called xyzzyplugh")
     assert machine.refold("delete", session_id, "--yes").status == 0
     assert b"xyzzyplugh" not in b"".join(path.read_bytes() for path in machine.home.rglob("*") if path.is_file())
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +37,7 @@ from refold.core.redaction_settings import RedactionSettings
 from refold.core.world import World
 from refold.errors import ConfigError, UnusableItem
 
+PATIENCE = 30  # seconds, of which a hundredth is needed
 ALNUM = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n" * 3
 SECRETS = {
@@ -147,6 +152,44 @@ def test_a_secret_across_the_end_of_a_piece_is_found_whole(place: int) -> None:
     secret = SECRETS["a GitHub token"]
     text = "." * place + secret + "." * (3 * PIECE - place)
     assert secrets().text(text) == text.replace(secret, "[redacted:api-key]")
+
+
+HOSTILE = (
+    *(
+        "-----BEGIN PRIVATE KEY-----\n",
+        "sk-",
+        "eyJ-",
+        "eyJaaaaaaaa.eyJ-",
+        "uthorization=",
+        "X-Api-Key:a",
+        "://a:",
+        "a@b.",
+    ),
+    *("ghp_", "[redacted:x]", "data:a/b;base64,", "…1 tokens truncated…aaaaaaaa"),
+)
+SEARCH = """
+import sys
+from refold.core.redaction import Redaction
+from refold.core.redaction_settings import RedactionSettings
+redaction = Redaction(RedactionSettings(detectors=("secrets", "email")), {})
+for part in sys.argv[1:]:
+    redaction.text(part * (300_000 // len(part)))
+"""
+
+
+def test_a_text_that_is_nothing_but_starts_of_secrets_does_not_stop_the_session() -> None:
+    source = str(Path(redaction.__file__).parents[2])
+    command = [sys.executable, "-c", SEARCH, *HOSTILE]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, check=True, timeout=PATIENCE)
+
+
+def test_a_private_key_ends_where_its_own_end_stands() -> None:
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
+    text = secrets().text(
+        f"{begin} is how it begins; - and -- are dashes.\n{begin}\nComment: my-key\n\n{PEM}{end} and on"
+    )
+    kept = "[redacted:private-key] is how it begins; - and -- are dashes.\n[redacted:private-key] and on"
+    assert text == kept
 
 
 def test_words_that_a_cut_went_through_go_because_they_may_be_halves() -> None:

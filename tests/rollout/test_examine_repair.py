@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import random
 import shutil
@@ -166,6 +167,24 @@ def test_a_session_that_lost_its_identity_has_the_one_in_the_name(tmp_path: Path
     assert read_thread(unnamed.target).id == "NEW"
 
 
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_session_that_lost_its_identity_still_has_its_long_texts_beside_it(tmp_path: Path, has_folder: bool) -> None:
+    name = "rollout-2026-02-03T04-05-06-019c2000-0000-7000-8000-000000000012.jsonl"
+    text, mark = "long " * 4_000, hashlib.sha256(b"long " * 4_000).hexdigest()
+    said_at_length = said("x", 1)
+    said_at_length["payload"]["content"][0]["text"] = {"$blob": mark, "bytes": len(text)}
+    path = written(
+        tmp_path / "theirs", jsonl(b"\0\0\n", said_at_length).replace(b", ", b",").replace(b": ", b":"), name
+    )
+    if has_folder:
+        path.with_suffix(".blobs").mkdir()
+        (path.with_suffix(".blobs") / mark).write_text(text)
+    done = repaired(path, tmp_path / "home")
+    [entry] = read_thread(done.target).history
+    shown = entry.item["content"][0]["text"]
+    assert shown == text if has_folder else f"missing here: blob {mark[:12]}" in shown
+
+
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04\x14\0\0", b"null\n[]\n", jsonl({"a": 1})])
 def test_a_file_without_an_item_is_left_alone(tmp_path: Path, data: bytes) -> None:
     told = examine(written(tmp_path, data, NAME))
@@ -229,7 +248,7 @@ def test_a_session_that_the_home_holds_already_is_not_there_a_second_time(tmp_pa
     (home / "sessions").mkdir(parents=True)
     written(home / "sessions", jsonl(meta(), said("ours")), NAME)
     path = written(theirs, jsonl(meta(), said("hello")) + b"{half\n", "copy.jsonl")
-    with pytest.raises(RolloutError, match="holds the session T already .*import --as-new"):
+    with pytest.raises(RolloutError, match=r"holds the session T already .*import --as-new"):
         repaired(path, home)
     intact = written(theirs, jsonl(meta(), said("hello")), "intact.jsonl")
     assert not repaired(intact, home).done

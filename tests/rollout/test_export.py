@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,48 @@ def test_an_import_keeps_id_times_and_lines_and_only_reads(tmp_path: Path) -> No
     assert done.path.read_bytes() == path.read_bytes()
     assert done.path.stat().st_mtime_ns == 1_700_000_000_000_000_000
     assert sorted(one.name for one in (tmp_path / "two").iterdir()) == ["sessions"], "nothing else is left"
+
+
+@pytest.mark.parametrize("thread_id", ["../../../../../../out", "a/b", "a\nb", "x" * 300, ""])
+def test_an_id_that_can_name_no_file_is_refused_unless_as_new(tmp_path: Path, thread_id: str) -> None:
+    home = tmp_path / "a" / "b" / "home"
+    put = written(home)
+    path = tmp_path / "theirs.jsonl"
+    path.write_bytes(put.read_bytes().replace(read_thread(put).id.encode(), json.dumps(thread_id)[1:-1].encode()))
+    before = fingerprint(tmp_path)
+    with pytest.raises(RolloutError, match="cannot name a file; --as-new gives a new one"):
+        adopt(path, home, Clock())
+    assert fingerprint(tmp_path) == before
+    done = adopt(path, home, Clock(), as_new=True)
+    assert texts(read_thread(done.path)) == texts(read_thread(put)) and done.path.parent == put.parent
+
+
+def test_an_id_that_begins_another_one_is_another_session(tmp_path: Path) -> None:
+    put = written(tmp_path / "home")
+    path = tmp_path / "theirs.jsonl"
+    whole = read_thread(put).id
+    path.write_bytes(put.read_bytes().replace(whole.encode(), whole[:8].encode()).replace(b"hello", b"other"))
+    assert adopt(path, tmp_path / "home", Clock()).what == "imported"
+
+
+@pytest.mark.parametrize("begun", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "once"])
+def test_a_beginning_that_is_in_no_year_is_that_of_the_file(
+    tmp_path: Path, begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "theirs.jsonl"
+    path.write_bytes((ROLLOUTS / "b_tool_loop.jsonl").read_bytes())
+    lines = [json.loads(raw) for raw in path.read_bytes().splitlines()]
+    lines[0]["payload"]["timestamp"] = begun
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    for zone in ("America/New_York", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        try:
+            assert adopt(path, tmp_path / zone, Clock()).path.exists()
+        finally:
+            monkeypatch.undo()
+            time.tzset()
 
 
 def test_a_file_without_a_name_goes_where_its_own_beginning_belongs(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ UNTOLD_KEYS = ("query_params", "http_headers", "env_http_headers", "extra_body")
 
 @click.command()
 @click.argument("reference", required=False, metavar="[ID|PATH]")
+@click.option("--last", is_flag=True, help="The session that was written last.")
 @click.option("--fix", is_flag=True, help="Write a repaired copy; the old file is kept.")
 @click.option("--dry-run", is_flag=True, help="Say what --fix would do, and write nothing.")
 @click.option(
@@ -45,6 +46,7 @@ UNTOLD_KEYS = ("query_params", "http_headers", "env_http_headers", "extra_body")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 def doctor(
     reference: str | None,
+    last: bool,
     fix: bool,
     dry_run: bool,
     provider: str | None,
@@ -59,14 +61,15 @@ def doctor(
     The exit code of a file is 0 where nothing is damaged, or all of it was repaired, else 1; that of --provider is 0
     if a turn works, else 1.
     """
-    if reference is not None and provider is not None:
-        raise click.UsageError("give a session or --provider, not both")
+    if (reference is not None) + last + (provider is not None) > 1:
+        raise click.UsageError("give a session, --last or --provider: one of them")
+    reference = _newest() if last else reference
     if reference is not None:
         from refold.cli.examine import examine_rollout
 
         return examine_rollout(reference, fix=fix, dry_run=dry_run, as_json=as_json)
     if fix or dry_run:
-        raise click.UsageError("which session? --fix and --dry-run take an ID or a PATH")
+        raise click.UsageError("which session? --fix and --dry-run take an ID, a PATH, or --last")
     from refold.cli.options import settings_from
 
     named = (f"model_provider={dump(provider).decode()}",) if provider else ()
@@ -74,6 +77,12 @@ def doctor(
     if provider is None:
         return _tell_what_can_be_examined(config, as_json)
     return _examine_provider(config, model, timeout, overflow, as_json)
+
+
+def _newest() -> str:
+    from refold.session.home import Home
+
+    return str(Home.find().catalogue().newest()[0])
 
 
 def _tell_what_can_be_examined(config: Config, as_json: bool) -> int:

@@ -38,6 +38,7 @@ HARMLESS = frozenset({"PWD", "OLDPWD"})
 _KEY_NAME = r"(?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 _IS = r"[\\\"']{0,4}\s{0,8}[:=]\s{0,8}[\\\"']{0,4}"  # between a header's name and its value
 _TOKEN = r"[A-Za-z0-9._~+/=-]"
+_SOON = "{0,128}+"  # how far a digit is looked for: further than any key goes without one, and soon given up
 _SCHEME = r"(?P<scheme>(?i:bearer|basic|token|digest|apikey|negotiate)\s{1,8})?"
 _HEADERS = ("uthorization", "UTHORIZATION", "-api-key", "-Api-Key", "-API-KEY", "-auth-token", "-Auth-Token")
 
@@ -55,6 +56,7 @@ class _Shape(msgspec.Struct, frozen=True):
     """How one kind of secret looks: it begins with one of `starts`, and `rest` fits behind that.
 
     A start is a plain text, because Python finds those a hundred times faster. `is_word`: not in the middle of one.
+    `rest` reads no further than a bound before it fits or fails: a hostile text may be nothing but starts.
     """
 
     starts: tuple[str, ...]
@@ -71,7 +73,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 SHAPES: dict[str, tuple[_Shape, ...]] = {
     "api-keys": (
-        _Shape(("sk-",), r"(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}"),
+        _Shape(("sk-",), rf"(?=[A-Za-z_-]{_SOON}\d)[A-Za-z0-9_-]{{20,}}"),
         _Shape(("ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_"), r"[A-Za-z0-9_]{22,}"),
         _Shape(("glpat-", "npm_", "pypi-", "hf_"), r"[A-Za-z0-9_-]{20,}"),
         _Shape(("AKIA", "ASIA"), r"[0-9A-Z]{16}(?![0-9A-Za-z])"),
@@ -83,19 +85,19 @@ SHAPES: dict[str, tuple[_Shape, ...]] = {
     "private-keys": (
         _Shape(
             ("-----BEGIN ",),
-            rf"{_KEY_NAME}(?:[\s\S]{{0,32768}}?-----END {_KEY_NAME}"
+            rf"{_KEY_NAME}(?:(?:[^-]|-(?!----)){{0,32768}}+-----END {_KEY_NAME}"
             r"|(?:(?:\s|\\[nr])+[A-Za-z0-9+/=]{16,}){0,2000})",
             is_word=False,
         ),
     ),
-    "json-web-tokens": (_Shape(("eyJ",), r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),),
+    "json-web-tokens": (_Shape(("eyJ",), r"[A-Za-z0-9_-]{8,2048}+\.eyJ[A-Za-z0-9_-]{8,32768}+\.[A-Za-z0-9_-]{8,}"),),
     "url-passwords": (
         _Shape(("://",), r"[^\s:/@\"'<>\\]{0,256}:(?P<secret>(?![$*{<])[^\s/@\"'<>\\]{1,256})@", is_word=False),
     ),
     "authorization": (
         _Shape(
             _HEADERS,
-            rf"{_IS}{_SCHEME}(?P<secret>(?(scheme){_TOKEN}{{4,}}|(?=[A-Za-z._~+/=-]*\d){_TOKEN}{{16,}}))",
+            rf"{_IS}{_SCHEME}(?P<secret>(?(scheme){_TOKEN}{{4,}}|(?=[A-Za-z._~+/=-]{_SOON}\d){_TOKEN}{{16,}}))",
             is_word=False,
         ),
     ),

@@ -137,7 +137,7 @@ class _Finding:
         if isinstance(given, str):
             found = self._file(given, "servers", lambda value: read_servers(value, manifest.name, folder))
             if isinstance(found, str):
-                self.say(f"plugin {manifest.name}: {given} {found}")
+                self.say(f"plugin {manifest.name}: {given}: {found}")
         else:
             found = read_servers(given, manifest.name, folder)
         if found is None or isinstance(found, str):
@@ -186,7 +186,7 @@ def _read_json(path: str, found: os.stat_result, read: Any) -> Any:
     try:
         return read(load(raw)[0])
     except ValueError as error:
-        return f"is not JSON: {error}"
+        return f"it is not JSON: {error}"
 
 
 def _skill(path: str, found: os.stat_result) -> Skill | str | None:

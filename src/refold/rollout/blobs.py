@@ -214,10 +214,11 @@ class BlobWriter:
 
 
 class BlobReader:
-    """Mutable: it keeps what it read last."""
+    """Mutable: it keeps what it read last, so many bytes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: int = KEPT) -> None:
         self._folder = folder
+        self._most = kept
         self._kept: OrderedDict[str, tuple[str, bool]] = OrderedDict()
         self._size = 0  # bytes of it
         self._missing: dict[str, None] = {}  # of the line that is being read
@@ -240,7 +241,7 @@ class BlobReader:
             text = read_blob(self._folder, digest, size)
             self._kept[digest] = (_words(digest, size), False) if text is None else (text, True)
             self._size += len(self._kept[digest][0])
-            while self._size > KEPT and len(self._kept) > 1:
+            while self._size > self._most and len(self._kept) > 1:
                 self._size -= len(self._kept.popitem(last=False)[1][0])
         if not self._kept[digest][1]:
             self._missing[_name(digest)] = None

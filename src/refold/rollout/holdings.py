@@ -255,7 +255,7 @@ def beside(path: Path) -> list[Path]:
     plain = path.name.removesuffix(COMPRESSED)
     copies = [path.with_name(plain + COMPRESSED)] if path.name == plain else []
     more = (one for end in (f".*{PART}", f"{DAMAGED}*") for one in path.parent.glob(glob.escape(plain) + end))
-    return [one for one in (*copies, folder_of(path), *more) if one.exists()]
+    return [one for one in (*copies, folder_of(path), *sorted(more)) if one.exists()]
 
 
 def _going(home: Path, thread_id: str, among: Sequence[Head], all_going: Collection[str]) -> Going:

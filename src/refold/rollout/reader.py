@@ -15,7 +15,7 @@ from refold.core.jsonio import dump, is_object, load
 from refold.core.lines import decode, has_ordinal, unfolded
 from refold.core.records import EventKept, Line, SessionStarted
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
-from refold.rollout.blobs import BLOBS, MARK, BlobReader, folder_of
+from refold.rollout.blobs import BLOBS, KEPT, MARK, BlobReader, folder_of
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_LINE_BYTES = 1 << 30  # a longer line is an error with its place, not an attempt to hold it
@@ -43,10 +43,13 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
 
 
 class Reading:
-    """How the lines of one file are read: with the texts that lie beside it. Mutable: it learns whether any do."""
+    """How the lines of one file are read: with the texts that lie beside it. Mutable: it learns whether any do.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `kept`: bytes of such texts that are held, because a later line may say them again.
+    """
+
+    def __init__(self, path: Path, kept: int = KEPT) -> None:
+        self._path, self._kept = path, kept
         self._blobs: BlobReader | None = None
         self._asked = False
 
@@ -70,7 +73,7 @@ class Reading:
     def _blobs_of(self) -> BlobReader | None:
         if not self._asked:
             self._asked = True
-            self._blobs = BlobReader(folder_of(self._path)) if keeps_blobs(self._path) else None
+            self._blobs = BlobReader(folder_of(self._path), self._kept) if keeps_blobs(self._path) else None
         return self._blobs
 
 
@@ -180,10 +183,7 @@ def raw_lines(
     except RolloutError:
         raise
     except Exception as error:
-        found = damage(path, error, number)
-        if found is None:
-            raise
-        raise found from None
+        raise damage(path, error, number) or error from None
 
 
 def _text(raw: bytes) -> str:

@@ -67,7 +67,9 @@ def adopt(source: Path, home: Path, clock: Clock, *, as_new: bool = False, blobs
         return self_contained(source, notes.setdefault)
 
     if not as_new and not can_be_named_by(thread.id):
-        raise RolloutError(f"{source.name} has the id {thread.id!r}, which cannot name a file; --as-new gives a new one")
+        raise RolloutError(
+            f"{source.name} has the id {thread.id!r}, which cannot name a file; --as-new gives a new one"
+        )
     if not as_new and (known := _known(home, thread.id)):
         if all(likeness(lines(), self_contained(one, notes.setdefault)) == "differs" for one in known):
             raise RolloutError(

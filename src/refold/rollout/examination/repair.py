@@ -156,7 +156,9 @@ def _under(home: Path, source: Path, thread_id: str) -> Path:
         name = f"rollout-{written.strftime('%Y-%m-%dT%H-%M-%S')}-{thread_id}.jsonl"
     for known, path, own in Catalogue(home).paths():
         if own and known == thread_id and path.name.removesuffix(COMPRESSED) != name:
-            raise RolloutError(f"refold's home holds the session {thread_id} already ({path}): examine that one, or {AS_NEW}")
+            raise RolloutError(
+                f"refold's home holds the session {thread_id} already ({path}): examine that one, or {AS_NEW}"
+            )
     return home.joinpath("sessions", *day_in(name), name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,9 @@ from refold.core.records import (
     UsageCounted,
 )
 from refold.core.thread import NO_COMPACTION
+
+if TYPE_CHECKING:
+    from refold.rollout.index.whole import Whole
 
 FIRST_TEXT_CHARS = 200
 LONGEST_NAME = 200  # characters
@@ -61,10 +64,12 @@ class Facts(msgspec.Struct):
     nobody_spoke: bool = True  # in the newest turn
     problem: str | None = None
 
-    def read(self, raw: bytes) -> None:
-        """Take one line as it stands in the file."""
+    def read(self, raw: bytes, whole: Whole | None = None) -> None:
+        """Take one line as it stands in the file; `whole`: how its long texts are found."""
         if _PASSED.match(raw) is not None:
             return
+        if whole is not None:
+            raw = whole.line(raw, history=not self.first_text)
         line = decode(raw, 0)
         if line is not None:
             self.take(line)

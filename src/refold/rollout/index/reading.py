@@ -13,6 +13,7 @@ import msgspec
 from refold.core.jsonio import is_object, load
 from refold.errors import RolloutError
 from refold.rollout.index.facts import Facts
+from refold.rollout.index.whole import Whole
 from refold.rollout.reader import damage, is_zstd, open_rollout
 
 LONGEST_LINE = 64 << 20  # bytes; a longer one is passed over, so that memory stays bounded
@@ -59,10 +60,10 @@ def read_on(path: Path, known: Known | None) -> Reading:
 def _read(file: IO[bytes], path: Path, known: Known, *, is_packed: bool = False) -> Reading:
     facts = _facts(known.facts) if known.facts else Facts()
     facts.problem = None
-    offset, lines = known.offset, known.lines
+    offset, lines, whole = known.offset, known.lines, Whole(path)
     try:
         for number, end, raw in lines_from(file, offset, lines):
-            facts.read(raw)
+            facts.read(raw, whole)
             offset, lines = end, number
     except Exception as error:
         found = damage(path, error, lines)

@@ -12,6 +12,7 @@ from refold.core.items import Item, message_text
 from refold.core.jsonio import dump, is_list, is_object
 from refold.core.lines import decode
 from refold.core.records import Compacted, ItemRecorded, Named
+from refold.rollout.index.whole import Whole
 
 MESSAGE_CHARS = 20_000  # of one record: what people and models write is nearly never longer
 OUTPUT_CHARS = 4_000  # the same of a tool's output: logs would be most of an index
@@ -32,11 +33,11 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     body: str
 
 
-def said(raw: bytes, number: int) -> Said | None:
+def said(raw: bytes, number: int, whole: Whole) -> Said | None:
     """The text of one line; None where it holds none."""
     if _PASSED.match(raw) is not None:
         return None
-    line = decode(raw, number)
+    line = decode(whole.line(raw), number)
     if line is None:
         return None
     match line.record:

@@ -18,6 +18,7 @@ from refold.rollout.index.reading import lines_from
 from refold.rollout.index.said import Said, said
 from refold.rollout.index.summary import Summary
 from refold.rollout.index.tree import File
+from refold.rollout.index.whole import Whole
 from refold.rollout.reader import damage, is_zstd, open_rollout
 
 
@@ -74,14 +75,14 @@ def _take(connection: sqlite3.Connection, file: _Unread, until: float) -> bool:
         return True  # another process saw that it is gone
     now = _Unread(*row)
     rows: list[tuple[int, str, int, str]] = []
-    offset, lines = now.texted, now.lines
+    offset, lines, whole = now.texted, now.lines, Whole(Path(now.path))
     try:
         packed = is_zstd(Path(now.path))  # it can only be read from its start
         with open_rollout(Path(now.path)) as opened:
             start = (0, 0) if packed else (offset, lines)
             for number, end, raw in lines_from(opened, *start, now.offset):
                 offset, lines = end, number
-                if (text := said(raw, number)) is not None:
+                if (text := said(raw, number, whole)) is not None:
                     rows.append((now.key << ROWS_OF_A_FILE | number, text.body, _stored(text.ordinal), text.kind))
                 if not packed and time.monotonic() > until:
                     break
@@ -148,11 +149,11 @@ def in_files(sessions: Iterable[Summary], needles: Needles, *, limit: int, hits:
 
 def texts_of(path: Path) -> Iterator[Said]:
     """The texts of a file, as far as it can be read."""
-    number = 0
+    number, whole = 0, Whole(path)
     try:
         with open_rollout(path) as file:
             for number, _, raw in lines_from(file, 0, 0):
-                if (text := said(raw, number)) is not None:
+                if (text := said(raw, number, whole)) is not None:
                     yield text
     except Exception as error:
         if not isinstance(error, RolloutError) and damage(path, error, number) is None:

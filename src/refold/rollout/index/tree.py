@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from refold.rollout.blobs import SUFFIX
 from refold.rollout.index.summary import Summary
 
 FOLDERS = ("sessions", "archived_sessions")  # of a home
@@ -94,7 +95,7 @@ def names(path: str) -> Iterator[tuple[str, str]]:
     for name, is_folder in found:
         if name.startswith(BEGINNING) and NAME.match(name):
             yield path, name
-        elif is_folder:
+        elif is_folder and not name.endswith(SUFFIX):
             yield from names(f"{path}/{name}")
 
 
@@ -121,7 +122,7 @@ def _listed(folder: int) -> tuple[list[str], list[str]]:
         for entry in entries:
             if entry.name.startswith(BEGINNING) and NAME.match(entry.name):
                 files.append(entry.name)
-            elif entry.is_dir(follow_symlinks=False):
+            elif entry.is_dir(follow_symlinks=False) and not entry.name.endswith(SUFFIX):
                 folders.append(entry.name)
     return sorted(folders), sorted(files)
 
