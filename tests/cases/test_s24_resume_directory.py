@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import Session
-from refold.cli.sessions import sessions
+from refold.cli.group import cli
 from refold.errors import ConfigError
 from refold.model.scripted import ScriptedModel
 from refold.session.memory import read_thread
@@ -89,6 +89,6 @@ def test_sessions_here_are_those_whose_newest_turn_was_here_under_any_name_of_th
     found: dict[str, int] = {}
     for name in ("alpha", "beta", "beta2", "link"):
         monkeypatch.chdir(tmp_path / name)
-        sessions.main(["--here", "--json"], standalone_mode=False)
+        cli.main(["sessions", "--here", "--json"], standalone_mode=False)
         found[name] = len(capsys.readouterr().out.splitlines())
     assert found == {"alpha": 0, "beta": 1, "beta2": 0, "link": 1}

@@ -362,3 +362,15 @@ def test_lines_that_lost_their_ends_count_again(tmp_path: Path, seed: int) -> No
     assert done.target.read_bytes() == source.read_bytes()
     assert same_state(read_thread(done.target), read_thread(source))
     assert done.target == path
+
+
+def test_a_line_that_says_its_ordinal_twice_gets_one(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    stamp = '{"timestamp":"2026-01-01T00:00:00.000Z",'
+    meta = '"type":"session_meta","payload":{"id":"t","timestamp":"2026-01-01T00:00:00Z","cwd":"/w"}}'
+    item = '"type":"response_item","payload":{"type":"message","role":"user","content":[]}}'
+    lines = [f'{stamp}"ordinal":{ordinal},{item}' for ordinal in ("1", "2", "2", '1,"ordinal":2')]
+    path.write_text("\n".join([f'{stamp}"ordinal":0,{meta}', *lines]) + "\n", encoding="utf-8")
+    done = repaired(path, tmp_path / "home")
+    told = [json.loads(line, object_pairs_hook=list) for line in done.target.read_bytes().splitlines()]
+    assert [[value for key, value in line if key == "ordinal"] for line in told] == [[0], [1], [2], [3], [4]]

@@ -174,7 +174,9 @@ def with_ordinal(value: JSON, body: bytes, ordinal: int) -> bytes:
     """A line with another ordinal: its text otherwise as it stood, where it begins as both programs write it."""
     number = str(ordinal).encode()
     if (seen := _NUMBERED.match(body)) is not None:
-        return body[: seen.start(1)] + number + body[seen.end(1) :]
+        found = body[: seen.start(1)] + number + body[seen.end(1) :]
+        if load(found)[0].get("ordinal") == ordinal:  # else it says one twice, and the last one counts
+            return found
     seen = _STAMPED.match(body)
     if seen is not None and "ordinal" not in value:
         return seen[0] + b'"ordinal":' + number + b"," + body[seen.end() :]
