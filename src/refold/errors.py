@@ -172,7 +172,7 @@ class BudgetExhausted(RefoldError):
 
 class RequestRefused(RefoldError):
     """A client of the gateway asked for what cannot be done. `status` is the HTTP answer's; `code`, `kind` and `param`
-    are the fields of the API's error object, `told` that object whole where the upstream made it; `retry_after` in seconds.
+    are the fields of the API's error object, `told` is that object where the upstream made it; `retry_after`: seconds.
     """
 
     def __init__(

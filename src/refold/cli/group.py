@@ -32,6 +32,7 @@ COMMANDS = {
     "export": ("refold.cli.export", "Write a session into one file that needs no other."),
     "import": ("refold.cli.export", "Take sessions from elsewhere into refold's home."),
     "doctor": ("refold.cli.doctor", "Examine a session's file and repair it, or a provider."),
+    "serve": ("refold.cli.serve", "Run a gateway that gives any provider the compaction that it lacks."),
     "demo": ("refold.cli.demo", "Play a whole session for real, with a scripted model."),
 }
 

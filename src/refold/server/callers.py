@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 import msgspec
 
 from refold.errors import RequestRefused
-from refold.server.settings import GatewaySettings, Secrets
+from refold.server.settings import GatewaySettings, Secrets, is_loopback
 
 NOBODY = "loopback"  # the tenant of those who send no bearer, where none is needed
 RETRY_SECONDS = 1.0  # what a client is asked to wait where there is no room
@@ -30,15 +31,18 @@ class Caller(msgspec.Struct, frozen=True):
         return (self.authorization.removeprefix("Bearer "),) if self.authorization else ()
 
 
-def caller_of(authorization: str | None, secrets: Secrets) -> Caller:
-    """Who sent this header. Raises RequestRefused (401) where a token is needed and this is none of them.
+def caller_of(headers: Mapping[str, str], secrets: Secrets) -> Caller:
+    """Who sent these headers (names in lower case). Raises RequestRefused: 401 where a token is needed and there is
+    none of them; 403 where none is needed and a web page asks from a browser on this machine.
 
     Without tokens (on loopback), each bearer is a tenant of its own, and so are those who send none.
     """
+    authorization = headers.get("authorization")
     scheme, _, token = (authorization or "").partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
     digest = sha256(token.encode("utf-8", "replace")).digest()
     if not secrets.tenants:
+        _refuse_pages(headers)
         tenant = f"bearer:{digest.hex()}" if token else NOBODY
         sent = authorization if secrets.passes_bearer and token else None
     else:
@@ -49,6 +53,16 @@ def caller_of(authorization: str | None, secrets: Secrets) -> Caller:
     if secrets.upstream_key is not None:
         sent = f"Bearer {secrets.upstream_key}"
     return Caller(tenant, sent)
+
+
+def _refuse_pages(headers: Mapping[str, str]) -> None:
+    """A page that somebody visits can send requests to this machine, but it cannot choose these headers."""
+    origin = headers.get("origin")
+    names = [urlsplit(f"//{headers.get('host', '')}").hostname]
+    names += [] if origin is None else [urlsplit(origin).hostname]
+    if not all(name is not None and is_loopback(name) for name in names):
+        text = "This gateway has no bearer tokens, so it only answers programs that ask for it at a loopback address."
+        raise RequestRefused(text, status=403, code="not_loopback")
 
 
 def _unknown(told: bool) -> RequestRefused:

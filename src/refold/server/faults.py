@@ -28,6 +28,7 @@ from refold.model.events import http_error
 OVERFLOW = "context_length_exceeded"
 FAILED = "server_error"
 SERVER_FAULT = 500
+KEY_REFUSED = (401, 403)
 HIDDEN = b"***"
 SHORTEST_SECRET = 6  # characters: shorter ones would hide half a text
 
@@ -95,9 +96,8 @@ def refused_by(
     error = http_error(status, headers, body, provider=provider, now=time.time())
     if isinstance(error, ContextWindowExceeded) and status != 413:
         return overflow(error, window)
-    if own_key and status in (401, 403):
-        text = f"The upstream did not take the gateway's key ({status}): whoever runs the gateway must set another one."
-        return RequestRefused(text, status=502, code="upstream_refused_key", kind="server_error")
+    if own_key and status in KEY_REFUSED:
+        return _own_key_refused(status)
     told = _told(body)
     kind = "invalid_request_error" if status < SERVER_FAULT else "server_error"
     message = str(told.get("message") or error)
@@ -108,6 +108,11 @@ def refused_by(
     complete = isinstance(told.get("message"), str)
     whole = {"type": kind, "param": None, "code": None, **told} if complete else None
     return RequestRefused(message, status=status, code=code, kind=kind, retry_after=wait, told=whole)
+
+
+def _own_key_refused(status: int) -> RequestRefused:
+    text = f"The upstream did not take the gateway's key ({status}): whoever runs the gateway must set another one."
+    return RequestRefused(text, status=502, code="upstream_refused_key", kind="server_error")
 
 
 def _told(body: bytes) -> dict[str, Any]:
@@ -137,12 +142,16 @@ def overflow(error: ContextWindowExceeded, window: int | None) -> RequestRefused
     return RequestRefused(text, status=400, code=OVERFLOW, param="input")
 
 
-def of_model(error: ModelError, window: int | None, secrets: Iterable[str] = ()) -> RequestRefused:
+def of_model(
+    error: ModelError, window: int | None, secrets: Iterable[str] = (), *, own_key: bool = False
+) -> RequestRefused:
     """The answer for an error of refold.model: a compaction that the upstream did not give."""
     text = hidden(str(error).encode(), secrets).decode("utf-8", "replace")
     match error:
         case ContextWindowExceeded():
             return overflow(ContextWindowExceeded(text, limit=error.limit), window)
+        case ModelRefused() if own_key and error.status in KEY_REFUSED:
+            return _own_key_refused(error.status)
         case ModelRefused():
             status = error.status if error.status and error.status >= 400 else 400
             return RequestRefused(text, status=status, code=error.code)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,8 +74,8 @@ def unreadable(item_id: str | None = None) -> RequestRefused:
     """The error of an item that cannot be read, as the provider itself words it."""
     which = f" for item {item_id}" if item_id else ""
     return RequestRefused(
-        f"The encrypted content{which} could not be verified. It was made with another key or for another caller, or it "
-        "was changed: send the items that it stands for, or leave it out.",
+        f"The encrypted content{which} could not be verified. It was made with another key or for another caller, or "
+        "it was changed: send the items that it stands for, or leave it out.",
         code=UNREADABLE,
         param="input",
     )
@@ -107,11 +109,7 @@ def read_keys(text: str, where: str) -> KeyRing:
     Raises ConfigError that names `where` and the line, and never shows a key.
     """
     keys: list[bytes] = []
-    lines = text.replace(",", "\n").splitlines()
-    for number, line in enumerate(lines, 1):
-        word = line.partition("#")[0].strip()
-        if not word:
-            continue
+    for number, word in words_of(text):
         try:
             key = base64.b64decode(word.rstrip("=") + "=" * (-len(word.rstrip("=")) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
@@ -122,6 +120,14 @@ def read_keys(text: str, where: str) -> KeyRing:
     if not keys:
         raise ConfigError(where, f"holds no key: write {KEY_BYTES} random bytes in base64 on one line")
     return KeyRing(tuple(keys))
+
+
+def words_of(text: str) -> Iterator[tuple[int, str]]:
+    """What stands in a file of secrets, each with its line's number: one a line or between commas, without remarks."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in line.partition("#")[0].split(","):
+            if word.strip():
+                yield number, word.strip()
 
 
 def new_key() -> str:
@@ -151,10 +157,10 @@ def _write_new(path: Path) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(f"# Keys of refold's gateway, the newest first. Without them what it sealed cannot be read.\n{new_key()}\n")
-        try:
+            file.write(
+                f"# Keys of refold's gateway, the newest first. What it sealed is lost without them.\n{new_key()}\n"
+            )
+        with suppress(FileExistsError):
             os.link(draft, path)
-        except FileExistsError:
-            pass
     finally:
         draft.unlink(missing_ok=True)

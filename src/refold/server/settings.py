@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from hashlib import sha256
 from ipaddress import ip_address
@@ -84,15 +83,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.model_map.get(asked) or self.model_map.get("*") or asked
 
     @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    @property
     def takes_all(self) -> bool:
         return ALL in self.accepts
 
@@ -113,12 +103,29 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
         return self.upstream_key is None and not self.tenants
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine are meant by a host's name."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def checked(settings: GatewaySettings) -> GatewaySettings:
     """The settings, when they can be. Raises ConfigError that says what to do."""
     from refold.model.client import endpoint
 
     endpoint(settings.provider())
-    for name in ("max_body_bytes", "max_requests", "max_requests_per_tenant", "body_seconds", "idle_seconds", "workers"):
+    for name in (
+        "max_body_bytes",
+        "max_requests",
+        "max_requests_per_tenant",
+        "body_seconds",
+        "idle_seconds",
+        "workers",
+    ):
         if getattr(settings, name) <= 0:
             raise ConfigError(name, f"must be more than 0, not {getattr(settings, name)}")
     if not 0 <= settings.port < 65_536:
@@ -144,7 +151,7 @@ def read_secrets(settings: GatewaySettings, environ: Mapping[str, str]) -> Secre
     else:
         raise ConfigError("keys", f"are needed to seal items: name a file, or set {KEYS_VARIABLE}")
     tenants = _tenants(settings, environ)
-    if not settings.is_loopback and not tenants:
+    if not is_loopback(settings.host) and not tenants:
         why = f"anybody could reach {settings.host}: set {TOKENS_VARIABLE} or name a file of bearer tokens"
         raise ConfigError("tokens", why)
     return Secrets(keys=keys, tenants=tenants, upstream_key=_upstream_key(settings, environ))
@@ -163,16 +170,15 @@ def _upstream_key(settings: GatewaySettings, environ: Mapping[str, str]) -> str 
 
 def _tenants(settings: GatewaySettings, environ: Mapping[str, str]) -> dict[bytes, str]:
     """Tokens, one a line or between commas: `TOKEN`, or `NAME=TOKEN`, where tokens of one name share what is theirs."""
+    from refold.server.seal import words_of
+
     where = settings.tokens_file or TOKENS_VARIABLE
     try:
         text = Path(where).read_text(encoding="utf-8") if settings.tokens_file else environ.get(where, "")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(where, f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
     tenants: dict[bytes, str] = {}
-    for number, line in enumerate(text.replace(",", "\n").splitlines(), 1):
-        line = line.partition("#")[0].strip()
-        if not line:
-            continue
+    for number, line in words_of(text):
         name, named, token = line.partition("=")
         name, token = (name.strip(), token.strip()) if named and token.strip("=") else ("", line)
         if len(token) < SHORTEST_TOKEN:
