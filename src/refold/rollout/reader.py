@@ -35,7 +35,7 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
             if skim and (ordinal := unfolded(raw)) is not None:
                 skimmed = max(skimmed, ordinal)
                 continue
-            line = reading.decode(raw, number)
+            line = reading.decode(raw, number) if MARK in raw else decode(raw, number)
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
     if skimmed >= 0:

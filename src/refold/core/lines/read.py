@@ -43,8 +43,6 @@ _UNFOLDED = re.compile(
     rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
 )
 
-_KIND_WITHIN = 160  # bytes; an event's type stands at 91 to 110 of a line that either program writes
-
 # How a line begins that says nothing beyond the history: all but the events named here, checkpoints and our own lines.
 _BEFORE = (
     rb'\{"timestamp":"[^"]*",(?:"ordinal":\d{1,18},)?"type":"(?:(?:response_item|world_state|session_meta%s'
@@ -70,9 +68,6 @@ def ordinal_of(raw: bytes) -> int | None:
 
 def unfolded(raw: bytes) -> int | None:
     """The ordinal of a whole line that no fold looks into; None for every other line."""
-    begins = raw[:_KIND_WITHIN]
-    if b'"item_completed"' not in begins and b'"token_usage_record"' not in begins:  # quicker than the pattern
-        return None
     seen = _UNFOLDED.match(raw)
     return int(seen[1]) if seen and raw.endswith((b"}}\n", b"}}")) else None
 
