@@ -20,9 +20,8 @@ from refold.core.thread import Thread
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.backward import tail_of
 from refold.rollout.catalogue import Catalogue
+from refold.rollout.index.tree import FOLDERS
 from refold.rollout.reader import is_zstd, read_lines
-
-FOLDERS = ("sessions", "archived_sessions")  # of a home
 
 
 class Base(msgspec.Struct, frozen=True):

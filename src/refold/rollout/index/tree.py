@@ -7,17 +7,16 @@ file changes the file's time and size only, so each file is asked for its own.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from refold.rollout.blobs import SUFFIX
+from refold.rollout.file_name import NAME
 from refold.rollout.index.summary import Summary
 
 FOLDERS = ("sessions", "archived_sessions")  # of a home
-NAME = re.compile(r"^rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-(?P<id>.+?)\.jsonl(\.zst)?$")
 BEGINNING = "rollout-"
 SETTLED = 2_000_000_000  # ns after a change of a folder; before that, another may hide in the same tick of its clock
 
@@ -93,7 +92,7 @@ def names(path: str) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for name, is_folder in found:
-        if name.startswith(BEGINNING) and NAME.match(name):
+        if name.startswith(BEGINNING) and NAME.fullmatch(name):
             yield path, name
         elif is_folder and not name.endswith(SUFFIX):
             yield from names(f"{path}/{name}")
@@ -120,7 +119,7 @@ def _listed(folder: int) -> tuple[list[str], list[str]]:
     files: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(BEGINNING) and NAME.match(entry.name):
+            if entry.name.startswith(BEGINNING) and NAME.fullmatch(entry.name):
                 files.append(entry.name)
             elif entry.is_dir(follow_symlinks=False) and not entry.name.endswith(SUFFIX):
                 folders.append(entry.name)
