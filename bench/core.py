@@ -300,7 +300,7 @@ def trimming() -> Iterator[Figure]:
     history = entries_of(items)
 
     def counted() -> int:
-        return estimate((e.sizes for e in history), None)
+        return estimate(history, None)
 
     def dropped() -> list[Entry]:
         left, tokens = history, counted()

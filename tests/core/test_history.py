@@ -19,6 +19,7 @@ from refold.core.history import (
 )
 from refold.core.items import OUTPUT_TYPE_OF, Item, message, message_text
 from refold.core.pairing import for_prompt
+from refold.core.tokens import measure
 from refold.core.truncate import Budget
 
 PNG = "data:image/png;base64,QUJD"
@@ -151,5 +152,6 @@ def test_half_a_surrogate_pair_is_mended_as_an_item_enters() -> None:
     broken = output("c", "a\ud83db")
     (mended,) = entries(broken)
     assert mended.item == output("c", "a\ufffdb")
-    assert mended.sizes.text == len("c") + len("a\ufffdb".encode())
+    assert measure(mended.item).text == len("c") + len("a\ufffdb".encode())
+    assert mended.tokens == measure(mended.item).tokens
     assert broken["output"] == "a\ud83db"

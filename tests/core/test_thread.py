@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.core.fragments import KIND_ENVIRONMENT, KIND_SUMMARY, KIND_TYPED, SUMMARY_MARK, stored_message
@@ -33,6 +33,7 @@ from refold.core.records import (
     UsageCounted,
     Window,
     WorldObserved,
+    well_formed,
 )
 from refold.core.thread import Thread, same_state
 from refold.core.usage import Usage
@@ -215,8 +216,8 @@ def test_a_checkpoint_is_sufficient_alone() -> None:
     alone = Thread.replay([Line(0, META), Line(7, CHECKPOINT)])
     for name in ("id", "base_instructions", "window", "window_prefix", "last_usage", "world", "settings"):
         assert getattr(alone, name) == getattr(full, name), name
-    assert [(e.item, e.origin, e.address, e.turn_id, e.sizes) for e in alone.history] == [
-        (e.item, e.origin, e.address, e.turn_id, e.sizes) for e in full.history
+    assert [(e.item, e.origin, e.address, e.turn_id, e.tokens) for e in alone.history] == [
+        (e.item, e.origin, e.address, e.turn_id, e.tokens) for e in full.history
     ]
     assert alone.next_ordinal == full.next_ordinal
 
@@ -368,9 +369,10 @@ RECORDS: st.SearchStrategy[Record] = (
 
 @settings(deadline=None)
 @given(st.lists(RECORDS, max_size=20))
+@example([ItemRecorded(message("user", ["\ud800"]))])
 def test_a_live_thread_is_the_one_that_its_log_gives(records: list[Record]) -> None:
     live, store = Thread(), MemoryStore("T")
-    for record in (META, *records):
+    for record in (META, *map(well_formed, records)):  # as a session does before it appends
         (ordinal,) = store.append([record], turn_id=live.open_turn, timestamp=STAMP)
         live.apply(record, ordinal)
     assert same_state(live, Thread.replay(store.lines()))

@@ -286,7 +286,7 @@ def again(e: Entry) -> Entry:
 
 
 def seen(prompt: Prompt) -> tuple[Any, ...]:
-    entries = [(e.item, e.sizes, e.address, e.turn_id) for e in prompt.entries]
+    entries = [(e.item, e.tokens, e.address, e.turn_id) for e in prompt.entries]
     return entries, prompt.tokens, prompt.base_instructions, prompt.tools, prompt.parallel_tool_calls
 
 

@@ -237,7 +237,7 @@ def test_lines_from_an_ordinal_on_can_be_left_out(tmp_path: Path) -> None:
 
 # Where a thread that is read from a checkpoint of ours on has each of its fields from. A new one needs a place here.
 FIELDS = {
-    "the session_meta line": "meta meta_ordinal",
+    "the session_meta line": "id meta meta_ordinal",
     "the checkpoint": "history window world settings steers pins dropped_rules retained checkpoint restored",
     "what the checkpoint carries": "total_usage used_before_turn usage_told turns compactions known sent open_turn"
     " usable_window name",

@@ -164,7 +164,7 @@ class Sitting:
             if wire.provider is OTHER and not self._profile.lite:
                 sent = items[len(items) - len(prompt.entries) :]
                 assert load(dump(prompt.input))[0] == sent, "a host is given something else to send"
-        counted = estimate((entry.sizes for entry in prompt.entries), prompt.base_instructions)
+        counted = estimate(prompt.entries, prompt.base_instructions)
         assert prompt.tokens == counted, "a prompt's tokens are not those of its entries"
         assert self.memory.tokens >= 0, "a context below nothing"
 

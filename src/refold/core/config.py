@@ -18,6 +18,7 @@ from refold.core.plugin import PluginSettings
 from refold.core.profile import Profile, Provider
 from refold.core.records import Scope
 from refold.core.redaction_settings import RedactionSettings, check_redaction
+from refold.core.serve_settings import CALLED, SECRET, ServeSettings
 from refold.core.skill import SkillSettings
 from refold.core.truncate import policy_with_limit
 from refold.errors import ConfigError
@@ -95,6 +96,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HookSettings = HookSettings()
     redaction: RedactionSettings = RedactionSettings()
     rollout: RolloutSettings = RolloutSettings()
+    serve: ServeSettings = ServeSettings()
 
     def profile(self, facts: Profile) -> Profile:
         """The facts about a model, after what was set here."""
@@ -147,6 +149,7 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
     features = _features(known.pop("features", {}), where)
     modes = _modes(known.pop("collaboration_modes", {}), known.get("collaboration_mode"), where)
     plugins = _plugins(known.pop("plugins", {}), where)
+    serve = _serve(known.pop("serve", {}), where)
     values = {key: _checked(key, value, where) for key, value in known.items()}
     check_redaction(values.get("redaction", RedactionSettings()), where)
     providers = _providers(raw_providers, where)
@@ -158,6 +161,7 @@ def parse_config(document: Mapping[str, Any], where: str) -> Config:
         features=features,
         collaboration_modes=modes,
         plugins=plugins,
+        serve=serve,
     )
 
 
@@ -186,12 +190,7 @@ def _checked(key: str, value: Any, where: str) -> Any:
             names = ", ".join(kind.__struct_fields__)
             raise ConfigError(f"{key}.{unknown[0]}", f"is not a setting; there are {names} ({where})")
         value = known
-    try:
-        found = msgspec.convert(value, _FIELD_TYPES[key])
-    except msgspec.ValidationError as error:
-        choices = [str(one) for one in _literals(_FIELD_TYPES[key])]
-        hint = f"; one of {', '.join(choices)}" if choices else ""
-        raise ConfigError(key, f"{_plain(error)}{hint} ({where})") from None
+    found = _converted(key, value, _FIELD_TYPES[key], where)
     least = 0 if key in MAY_BE_ZERO else 1
     if isinstance(found, int) and not isinstance(found, bool) and found < least:
         raise ConfigError(key, f"must be {'at least' if least == 0 else 'above'} 0, not {found} ({where})")
@@ -260,6 +259,40 @@ def _server(key: str, table: Any, where: str) -> McpServer:
         raise ConfigError(key, f"{_plain(error)} ({where})") from None
     check_server(key, server, where)
     return server
+
+
+def _serve(value: Any, where: str) -> ServeSettings:
+    """The table of `refold serve`: every key in it is one, so that a limit is never lost to a misspelt name."""
+    if not is_object(value):
+        raise ConfigError("serve", f"must be a table: [serve] ({where})")
+    kinds = {field.name: field.type for field in msgspec.structs.fields(ServeSettings)}
+    found: dict[str, Any] = {}
+    for name, given in value.items():
+        key = f"serve.{name}"
+        if name in SECRET:
+            raise ConfigError(key, f"would be a secret in a file; name a variable that holds it in key_env ({where})")
+        if name not in kinds:
+            near = CALLED.get(name) or next(iter(nearest(name, kinds)), None)
+            said = f"did you mean {near}?" if near else f"there are {', '.join(kinds)}"
+            raise ConfigError(key, f"is not a setting; {said} ({where})")
+        if name == "chat":
+            given = _known_keys(key, given, ChatSettings.__struct_fields__, where)
+        found[name] = _converted(key, given, kinds[name], where)
+    if found.get("upstream") is not None:
+        check_base_url("serve.upstream", found["upstream"], where)
+        if "provider" in found:
+            raise ConfigError("serve.provider", f"stands beside upstream: remove one of them ({where})")
+    return ServeSettings(**found)
+
+
+def _converted(key: str, value: Any, kind: Any, where: str) -> Any:
+    """A value of this type. Raises ConfigError that says what it must be."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        choices = [str(one) for one in _literals(kind)]
+        hint = f"; one of {', '.join(choices)}" if choices else ""
+        raise ConfigError(key, f"{_plain(error)}{hint} ({where})") from None
 
 
 def _modes(value: Any, chosen: Any, where: str) -> dict[str, Mode]:

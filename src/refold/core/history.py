@@ -22,7 +22,7 @@ from refold.core.items import (
     message_texts,
 )
 from refold.core.jsonio import is_list, without_lone_surrogates
-from refold.core.tokens import Sizes, measure
+from refold.core.tokens import measure
 from refold.core.truncate import Budget, cut_middle, cut_parts
 
 
@@ -34,8 +34,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     item: Item
     origin: Origin
-    sizes: Sizes
-    tokens: int  # of its sizes
+    tokens: int  # by the sizes of its item
     address: str  # thread:ordinal of the record that brought it
     turn_id: str | None = None
 
@@ -43,11 +42,11 @@ class Entry(msgspec.Struct, frozen=True, eq=False, gc=False):
 def entry(item: Item, address: str, turn_id: str | None = None) -> Entry:
     """Measure an item once. Half surrogate pairs become U+FFFD, as they do in the log: live == replayed."""
     try:
-        sizes = measure(item)
+        tokens = measure(item).tokens
     except UnicodeEncodeError:
         item = without_lone_surrogates(item)
-        sizes = measure(item)
-    return Entry(item, origin_of(item), sizes, sizes.tokens, address, turn_of(item) or turn_id)
+        tokens = measure(item).tokens
+    return Entry(item, origin_of(item), tokens, address, turn_of(item) or turn_id)
 
 
 # --- questions ---------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ _envelope = msgspec.json.Decoder(AgentEnvelope).decode
 # The key under which the real program keeps turn id and kinds inside a stored item. Never sent, save to OpenAI.
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 
-OPENAI_ONLY_KEYS = (PASSTHROUGH, "encrypted_function_args")  # other providers answer 400 to them (spec §3.6)
+OPENAI_ONLY_KEYS = frozenset({PASSTHROUGH, "encrypted_function_args"})  # other providers answer 400 to them (spec §3.6)
 
 # call type -> type of the output that answers it
 OUTPUT_TYPE_OF: dict[str, str] = {
@@ -271,25 +271,26 @@ def spelled(item: Item, *, with_metadata: bool = False) -> Item:
     `with_metadata` keeps what OpenAI alone takes, less provenance.
     """
     changed: Item = {}
-    dropped: list[str] = []
-    for key in () if with_metadata else OPENAI_ONLY_KEYS:
-        if key in item:
-            dropped.append(key)
-    if "id" in item and not _is_sendable_id(item["id"]):
-        dropped.append("id")
     kind = item.get("type")
-    asked = ASKED_KEYS.get(kind) if isinstance(kind, str) else None
-    if asked is not None and not isinstance(item.get(asked), str):
-        changed[asked] = dump(item[asked]).decode() if asked in item else ""
-    key = BODY_KEYS.get(kind) if isinstance(kind, str) else None
-    if key is not None and not _is_body(body := item.get(key)):
-        changed[key] = [as_part(part, item) for part in body] if is_list(body) else as_text(body)
+    if isinstance(kind, str):
+        asked, key = ASKED_KEYS.get(kind), BODY_KEYS.get(kind)
+        if asked is not None and not isinstance(item.get(asked), str):
+            changed[asked] = dump(item[asked]).decode() if asked in item else ""
+        if key is not None and not _is_body(body := item.get(key)):
+            changed[key] = [as_part(part, item) for part in body] if is_list(body) else as_text(body)
     about = item.get(PASSTHROUGH)
     if with_metadata and is_object(about) and "content_item_metadata" in about:
         changed[PASSTHROUGH] = {key: value for key, value in about.items() if key != "content_item_metadata"}
-    if not dropped and not changed:
+    private = not with_metadata and not OPENAI_ONLY_KEYS.isdisjoint(item)
+    unnamed = "id" in item and not _is_sendable_id(item["id"])
+    if not (changed or private or unnamed):
         return item
-    return {**{key: value for key, value in item.items() if key not in dropped}, **changed}
+    sent = {**item, **changed}
+    for key in OPENAI_ONLY_KEYS if private else ():
+        sent.pop(key, None)
+    if unnamed:
+        del sent["id"]
+    return sent
 
 
 def without_detail(item: Item) -> Item:
@@ -326,9 +327,7 @@ def _why(text: str) -> str:
 
 def _is_body(body: Any) -> bool:
     """Whether this is what a message or an output may hold: a text, or a list of objects."""
-    if not is_list(body):
-        return isinstance(body, str)
-    return all(map(is_object, body))
+    return isinstance(body, str) or (is_list(body) and all(map(is_object, body)))
 
 
 def as_text(value: Any) -> str:
@@ -349,5 +348,4 @@ def _is_sendable_id(value: Any) -> bool:
     """Providers accept ids of the form `x_y`, both halves not empty."""
     if not isinstance(value, str):
         return False
-    prefix, _, rest = value.partition("_")
-    return bool(prefix and rest)
+    return 0 < value.find("_") < len(value) - 1

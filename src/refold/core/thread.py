@@ -52,6 +52,7 @@ class Thread:
     """A session's memory. Mutable, because it grows by one entry thousands of times; see Rule 1."""
 
     def __init__(self) -> None:
+        self.id = ""
         self.meta: SessionStarted | None = None
         self.meta_ordinal = 0  # where it stands
         self.name = ""  # what a person called it
@@ -83,10 +84,6 @@ class Thread:
         self.checkpoint: int | None = None  # where the newest one stands; what an undo undoes
         self.restored: int | None = None  # entries that an undo put back, if the newest checkpoint is one
         self._guessed: tuple[list[Entry], int, Guess] | None = None  # a history, how far it is guessed, and at what
-
-    @property
-    def id(self) -> str:
-        return self.meta.thread_id if self.meta else ""
 
     @property
     def base_instructions(self) -> str | None:
@@ -126,7 +123,8 @@ class Thread:
 
     def apply(self, record: Record, ordinal: int) -> None:
         """Fold one record, which stands at `ordinal` in this thread's log."""
-        self.next_ordinal = max(self.next_ordinal, ordinal + 1)
+        if ordinal >= self.next_ordinal:
+            self.next_ordinal = ordinal + 1
         match record:
             case ItemRecorded(item=item):
                 if self.steers:
@@ -172,7 +170,7 @@ class Thread:
                 self.retained = self.retained and Told()  # it goes by place
                 self._estimate()
             case SessionStarted() if self.meta is None:
-                self.meta, self.meta_ordinal = record, ordinal
+                self.id, self.meta, self.meta_ordinal = record.thread_id, record, ordinal
                 self.window = Window(0, record.window_id, record.window_id)
             case _:
                 pass  # kept in the log, changes nothing
@@ -239,7 +237,7 @@ class Thread:
         self.pins, self.dropped_rules = {}, {}  # it says them itself, if there are any
 
     def _estimate(self) -> None:
-        self.last_usage = Usage(total_tokens=estimate((e.sizes for e in self.history), self.base_instructions))
+        self.last_usage = Usage(total_tokens=estimate(self.history, self.base_instructions))
         self.counted = len(self.history)
 
 

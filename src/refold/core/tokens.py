@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,6 +27,13 @@ class Sizes(msgspec.Struct, frozen=True, gc=False):
         return (self.text + self.image - (-self.blob // BLOB_DIVISOR) + 3) // BYTES_PER_TOKEN
 
 
+class Measured(Protocol):
+    """What was measured once: sizes, or an entry of a history."""
+
+    @property
+    def tokens(self) -> int: ...
+
+
 def utf8_len(text: str) -> int:
     """Bytes of a text in UTF-8; half a surrogate pair counts as the replacement character that will be sent."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -43,8 +50,8 @@ def measure(item: Item) -> Sizes:
         case "function_call" | "custom_tool_call":
             return Sizes(text=_lengths(item, "name", "namespace", "arguments", "input"))
         case "function_call_output" | "custom_tool_call_output":
-            body = _measure_body(item.get("output"))
-            return Sizes(body.text + _lengths(item, "call_id", "name", "namespace"), body.image, body.blob)
+            body, names = _measure_body(item.get("output")), _lengths(item, "call_id", "name", "namespace")
+            return Sizes(body.text + names, body.image, body.blob)
         case "reasoning" | "compaction" | "compaction_summary" | "context_compaction":
             return Sizes(blob=_lengths(item, "encrypted_content"))
         case "image_generation_call":
@@ -55,9 +62,9 @@ def measure(item: Item) -> Sizes:
             return Sizes(text=len(msgspec.json.encode(item)))
 
 
-def estimate(sizes: Iterable[Sizes], base_instructions: str | None) -> int:
+def estimate(items: Iterable[Measured], base_instructions: str | None) -> int:
     """Tokens of a whole context: ceil(base bytes / 4) plus each item's; tool schemas are never counted (spec §1.4)."""
-    return tokens_for(utf8_len(base_instructions or "")) + sum(size.tokens for size in sizes)
+    return tokens_for(utf8_len(base_instructions or "")) + sum(item.tokens for item in items)
 
 
 def _bytes(text: str) -> int:
@@ -80,6 +87,8 @@ def _measure_body(body: Any) -> Sizes:
         return Sizes(text=_bytes(body))
     if not is_list(body):
         return Sizes()
+    if len(body) == 1 and is_object(body[0]):  # most are
+        return _measure_part(body[0])
     text = image = blob = 0
     for part in body:
         if is_object(part):
@@ -89,8 +98,9 @@ def _measure_body(body: Any) -> Sizes:
 
 
 def _measure_part(part: Part) -> Sizes:
-    if isinstance(part.get("text"), str):
-        return Sizes(text=_bytes(part["text"]))
+    text = part.get("text")
+    if isinstance(text, str):
+        return Sizes(_bytes(text))
     match part.get("type"):
         case "input_image":
             inline = image_bytes(part)

@@ -153,6 +153,8 @@ class Wire:
         self._digest = Digest()
         self._tools: tuple[dict[str, Any], ...] = ()
         self._tools_hash = hash_of(())
+        plain = provider.developer_role == "developer" and provider.send_item_ids and not provider.repair_call_arguments
+        self._is_plain = plain and not profile.lite  # an item needs no more than `spelled`
         self.spelling = spelling_of(provider, profile)
         self.spelling_hash = hash_of(self.spelling)
 
@@ -244,6 +246,8 @@ class Wire:
         """An item as this provider and this model take it."""
         provider = self.provider
         item = spelled(item, with_metadata=provider.is_openai)
+        if self._is_plain:
+            return item
         if provider.developer_role != "developer" and item.get("role") == "developer":
             item = {**item, "role": provider.developer_role}
         if not provider.send_item_ids and "id" in item:

@@ -118,7 +118,7 @@ class _Search:
         while high > 0:
             low = max(0, high - self.block)
             block = os.pread(self.fd, min(high + len(ROLLBACK), self.end) - low, low)  # one may lie across the end
-            rolled = rolled or ROLLBACK in block
+            rolled = rolled or block.rfind(ROLLBACK) >= 0  # quicker than `in`
             at = block.rfind(CHECKPOINT, 0, high - low + len(CHECKPOINT) - 1)  # what begins behind was found before
             high = low
             if at >= 0:

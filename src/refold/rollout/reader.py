@@ -35,7 +35,7 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
             if skim and (ordinal := unfolded(raw)) is not None:
                 skimmed = max(skimmed, ordinal)
                 continue
-            line = reading.decode(raw, number) if MARK in raw else decode(raw, number)
+            line = reading.decode(raw, number) if b"$" in raw else decode(raw, number)  # most lines have none
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
     if skimmed >= 0:
@@ -55,7 +55,7 @@ class Reading:
 
     def decode(self, raw: bytes, number: int) -> Line | None:
         """The record of one line; see `refold.core.lines.decode`."""
-        blobs = self._blobs_of() if MARK in raw else None
+        blobs = self._blobs_of() if b"$" in raw and MARK in raw else None
         return decode(raw, number) if blobs is None else decode(raw, number, blobs.whole)
 
     def whole(self, raw: bytes) -> tuple[bytes, str | None]:

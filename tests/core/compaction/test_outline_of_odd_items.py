@@ -15,7 +15,6 @@ from refold.core.compaction.outline import outline
 from refold.core.history import Entry, entry
 from refold.core.items import Item, message
 from refold.core.jsonio import without_lone_surrogates
-from refold.core.tokens import Sizes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "soak"))
 from odd_items import Draw
@@ -29,7 +28,7 @@ def tokens(text: str) -> int:
 
 def test_controls_and_half_pairs_do_not_reach_the_outline() -> None:
     item = {"type": "message", "role": "user", "content": "\ud83d red \x1b[31mtext\x1b]0;t\x07\u202e\x00 end"}
-    text = outline([Entry(item, "typed", Sizes(), 1, "T\n:1\x1b[2J")], 500)
+    text = outline([Entry(item, "typed", 1, "T\n:1\x1b[2J")], 500)
     assert text.endswith("## Goals\n[T :1] \ufffd red text end")
 
 
