@@ -244,6 +244,7 @@ FIELDS = {
     "it begins anew at a checkpoint": "last_usage counted window_prefix attempted shadows",
     "the lines behind it": "next_ordinal told_at",
     "it is computed": "_holds_seal _guessed",
+    "of the lines that were read": "damaged",
 }
 
 

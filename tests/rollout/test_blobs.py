@@ -31,6 +31,8 @@ from refold.errors import ConfigError, RolloutLocked
 from refold.model.scripted import ScriptedModel
 from refold.rollout.backward import tail_of
 from refold.rollout.blobs import BLOBS, LONG, MARK, BlobReader, BlobWriter, folder_of, put_away, put_back
+from refold.rollout.examination.examine import examine
+from refold.rollout.examination.media import LARGE
 from refold.rollout.lineage import active_lines
 from refold.rollout.reader import find_line, read_lines
 from refold.session.clock import Clock
@@ -52,8 +54,8 @@ def data_url(seed: int = 1, size: int = 30_000) -> str:
     return "data:image/png;base64," + base64.b64encode(random.Random(seed).randbytes(size)).decode()
 
 
-def picture(seed: int = 1) -> Item:
-    part = {"type": "input_image", "image_url": data_url(seed)}
+def picture(seed: int = 1, size: int = 30_000) -> Item:
+    part = {"type": "input_image", "image_url": data_url(seed, size)}
     return {"type": "message", "role": "user", "content": [part, {"type": "input_text", "text": f"picture {seed}"}]}
 
 
@@ -629,3 +631,15 @@ def test_the_identity_tells_the_mode(tmp_path: Path) -> None:
         memory.add(picture())
     first = next(read_lines(path_of(memory))).record
     assert isinstance(first, SessionStarted) and first.history_mode == BLOBS
+
+
+def test_doctor_tells_of_pictures_beside_the_file_each_counted_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as memory:
+        memory.add([picture(), picture(2, LARGE * 3 // 4 + 3)])
+        memory.record(kept(memory))
+        path = path_of(memory)
+    told = examine(path)
+    assert told.media["count"] == 2 and told.media["repeats"] == 0
+    assert LARGE < told.media["bytes"] < LARGE + 60_000
+    found = {one.kind for one in told.findings}
+    assert "media_large" in found and "media_repeated" not in found

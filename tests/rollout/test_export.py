@@ -237,6 +237,16 @@ def test_an_import_keeps_id_times_and_lines_and_only_reads(tmp_path: Path) -> No
     assert sorted(one.name for one in (tmp_path / "two").iterdir()) == ["sessions"], "nothing else is left"
 
 
+def test_an_import_takes_away_what_a_killed_one_left_and_no_other_one_still_writes(tmp_path: Path) -> None:
+    path, home = written(tmp_path / "one"), tmp_path / "two"
+    for name in (".import-1", ".import-2"):
+        (home / name).mkdir(parents=True)
+        (home / name / "half.jsonl").write_text("{")
+    os.utime(home / ".import-1", (0, 0))
+    adopt(path, home, Clock())
+    assert sorted(one.name for one in home.iterdir()) == [".import-2", "sessions"]
+
+
 @pytest.mark.parametrize("thread_id", ["../../../../../../out", "a/b", "a\nb", "x" * 300, ""])
 def test_an_id_that_can_name_no_file_is_refused_unless_as_new(tmp_path: Path, thread_id: str) -> None:
     home = tmp_path / "a" / "b" / "home"

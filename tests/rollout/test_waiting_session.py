@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.core.config import Config
+from refold.core.config import Config, RolloutSettings
 from refold.core.items import message
 from refold.core.profile import Profile, Provider
 from refold.core.records import TurnEnded
@@ -32,6 +32,7 @@ from refold.session.memory import Memory, read_thread
 from refold.session.session import Session
 from refold.testing import ResponsesServer, call_reply, text_reply
 from refold.tools.functions import tool
+from refold.tools.sandbox import sandbox_works
 
 PROFILE = Profile(slug="m", context_window=100_000)
 PROVIDER = Provider(id="p", name="p", base_url="http://127.0.0.1:1", env_key=None, stream_max_retries=0)
@@ -67,11 +68,12 @@ class Hasty(Clock):
         return 0.01
 
 
-def started(folder: Path, *replies: Reply, **options: Any) -> Session:
+def started(folder: Path, *replies: Reply, blobs: bool = False, **options: Any) -> Session:
     script = list(replies)
     model = ScriptedModel(lambda _: script.pop(0) if script else text_reply("done"), profile=PROFILE, provider=PROVIDER)
+    config = Config(rollout=RolloutSettings(blobs=blobs))
     options = {"instructions": "BASE", "clock": Hasty(), "cwd": folder, **options}
-    return Session.start(model=model, home=folder / "home", config=Config(), **options)
+    return Session.start(model=model, home=folder / "home", config=config, **options)
 
 
 async def events_of(session: Session, text: str) -> list[Any]:
@@ -337,3 +339,47 @@ async def test_looking_at_a_session_works_while_another_process_writes_it(tmp_pa
         assert session.path.read_bytes() == before
         await session.send("two")
     assert_resumes_as(session)
+
+
+# --- a volume of its own ---------------------------------------------------------------------------------------------
+
+ON_A_SMALL_VOLUME = """
+import asyncio, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:4]
+from refold.rollout.blobs import folder_of
+from test_waiting_session import assert_resumes_as, events_of, kinds, started
+
+async def go(blobs):
+    volume = Path(sys.argv[1]) / str(blobs)
+    volume.mkdir()
+    async with started(volume, blobs=blobs) as session:
+        await session.send("one")
+        with (volume.parent / "ballast").open("wb", buffering=0) as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(512))
+            except OSError as error:
+                assert error.errno == 28, error
+        told = [kinds(await events_of(session, "two" + "x" * 20_000))]
+        assert "No space left" in session.memory.store.behind.why
+        (volume.parent / "ballast").unlink()
+        told.append(kinds(await events_of(session, "three")))
+    assert_resumes_as(session)
+    assert folder_of(session.path).exists() == blobs
+    return told
+
+for blobs in (False, True):
+    print(asyncio.run(go(blobs)))
+"""
+
+
+@pytest.mark.skipif(not sandbox_works(), reason="only bubblewrap gives a test a volume of its own")
+def test_volume_that_is_full_costs_nothing_once_there_is_room_again(tmp_path: Path) -> None:
+    volume = ["bwrap", "--dev-bind", "/", "/", "--size", str(512 * 1024), "--tmpfs", str(tmp_path)]
+    words = ["-B", "-c", ON_A_SMALL_VOLUME, str(tmp_path), SOURCE, str(Path(__file__).parent)]
+    ended = subprocess.run(
+        [*volume, sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert ended.stdout.splitlines() == ["[['LogWaits'], ['LogCaughtUp']]"] * 2

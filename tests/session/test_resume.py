@@ -6,14 +6,18 @@ import asyncio
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from refold.core.config import Config, RolloutSettings
 from refold.core.profile import Profile, Provider
 from refold.core.thread import same_state
 from refold.errors import ConfigError, RolloutNotFound
 from refold.model.scripted import ScriptedModel
-from refold.session.memory import read_thread
+from refold.rollout.blobs import folder_of
+from refold.session.events import Notice
+from refold.session.memory import Memory, read_thread
 from refold.session.session import Session
 from refold.testing import text_reply
 
@@ -204,3 +208,32 @@ def test_a_fork_counts_its_tail_once(tmp_path: Path) -> None:
             assert [e.item for e in child.memory.thread.history] == [e.item for e in parent.history]
 
     asyncio.run(go())
+
+
+def damage_a_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b'{"timestamp":"t","ordinal":99,"type":"resp\n')
+
+
+def lose_a_picture(path: Path) -> None:
+    [blob] = folder_of(path).iterdir()
+    blob.unlink()
+
+
+@pytest.mark.parametrize("lose", [damage_a_line, lose_a_picture])
+@pytest.mark.parametrize("begin", [Session.resume, Session.fork])
+def test_what_could_not_be_read_whole_is_said_once(tmp_path: Path, lose: Any, begin: Any) -> None:
+    home, config = tmp_path / "home", Config(rollout=RolloutSettings(blobs=True))
+    with Memory.open(home, model=Profile(slug="m"), config=config) as memory:
+        memory.add([{"role": "user", "content": "x" * 20_000}, {"role": "user", "content": "kept"}])
+    assert memory.path is not None
+    lose(memory.path)
+
+    async def go() -> list[list[str]]:
+        said: list[list[str]] = []
+        answering = model(text_reply("one"), text_reply("two"))
+        async with begin(memory.id, model=answering, cwd=tmp_path, home=home) as session:
+            for text in ("first", "second"):
+                said.append([event.text async for event in session.send(text) if isinstance(event, Notice)])
+        return said
+
+    assert asyncio.run(go()) == [[f"1 line of {memory.id} could not be read whole; see: refold doctor {memory.id}"], []]

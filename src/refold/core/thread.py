@@ -83,6 +83,7 @@ class Thread:
         self.retained: Told | None = None  # what the newest checkpoint told of messages and its items
         self.checkpoint: int | None = None  # where the newest one stands; what an undo undoes
         self.restored: int | None = None  # entries that an undo put back, if the newest checkpoint is one
+        self.damaged = 0  # lines that a replay could read in part only, or not at all
         self._guessed: tuple[list[Entry], int, Guess] | None = None  # a history, how far it is guessed, and at what
 
     @property
@@ -115,6 +116,8 @@ class Thread:
         ignored = _rolled_back(log)
         thread = cls()
         for index, line in enumerate(log):
+            if line.warning is not None:
+                thread.damaged += 1
             if index in ignored:
                 thread.next_ordinal = max(thread.next_ordinal, line.ordinal + 1)
             else:

@@ -6,8 +6,10 @@ Rule 2: a session appears whole, and only once it was seen to fold to what it fo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +35,8 @@ from refold.session.clock import Clock
 from refold.session.home import profile_of
 from refold.session.memory import Memory, read_thread
 
+ASIDE = ".import-"  # how the folder in which a session is written aside is called; then comes the process
+SWEPT_SECONDS = 24 * 3600.0  # no import takes so long
 ITEMS_HEAD = 4_096  # bytes in which a list of items shows its bracket
 
 What: TypeAlias = Literal["imported", "known"]
@@ -122,7 +126,8 @@ def _place(home: Path, source: Path, thread: Thread, new_id: str) -> Path:
 
 def _appear(lines: Iterable[bytes], target: Path, thread: Thread, home: Path, *, blobs: bool) -> None:
     """Write it aside, read it again, and let it appear. Raises RolloutError with nothing left."""
-    aside = home / f".import-{os.getpid()}" / target.name
+    _sweep(home)
+    aside = home / f"{ASIDE}{os.getpid()}" / target.name
     try:
         aside.parent.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +147,14 @@ def _appear(lines: Iterable[bytes], target: Path, thread: Thread, home: Path, *,
         raise RolloutError(f"{target} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(aside.parent, ignore_errors=True)
+
+
+def _sweep(home: Path) -> None:
+    """Take away what an import left that was killed long ago."""
+    for left in home.glob(f"{ASIDE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > SWEPT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _beside(folder: Path, target: Path) -> None:

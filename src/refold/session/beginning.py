@@ -51,14 +51,19 @@ def answering_model(model: str | Model | None, config: Config, thread: Thread | 
     return found
 
 
-def first_notices(model: Model) -> tuple[Notice, ...]:
-    """What a person should know before the first turn: that the facts about the model are a guess."""
-    profile = model.profile
-    if profile.known:
-        return ()
-    window = f"{profile.context_window:,} tokens" if profile.context_window else "unknown"
-    text = f"{profile.slug} is not a model I know: its context window is taken as {window}; set model_context_window"
-    return (Notice(text),)
+def first_notices(model: Model, read: Thread | None = None) -> tuple[Notice, ...]:
+    """What a person should know before the first turn: that the facts about the model are a guess, and that not all of
+    the session that was read could be."""
+    profile, texts = model.profile, list[str]()
+    if not profile.known:
+        window = f"{profile.context_window:,} tokens" if profile.context_window else "unknown"
+        texts.append(
+            f"{profile.slug} is not a model I know: its context window is taken as {window}; set model_context_window"
+        )
+    if read is not None and read.damaged:
+        lines = "1 line" if read.damaged == 1 else f"{read.damaged} lines"
+        texts.append(f"{lines} of {read.id} could not be read whole; see: refold doctor {read.id}")
+    return tuple(map(Notice, texts))
 
 
 def directory(cwd: str) -> str:

@@ -38,6 +38,7 @@ from refold.session.turn import run_compaction, run_turn
 from refold.tools import Tool, Toolbox
 
 if TYPE_CHECKING:
+    from refold.core.thread import Thread
     from refold.session.pins import Pin
     from refold.session.preview import Preview
     from refold.session.sync import SyncSession
@@ -49,7 +50,7 @@ __all__ = ["Session", "Turn", "TurnResult"]
 class Session(Manners):
     """Mutable: one turn at a time. Use as an async context manager; leaving it settles a running turn and closes."""
 
-    def __init__(self, memory: Memory, scope: Scope) -> None:
+    def __init__(self, memory: Memory, scope: Scope, read: Thread | None = None) -> None:
         self.memory = memory
         self.model = scope.model
         self.surroundings = scope.surroundings  # where it works, and what is permitted there
@@ -59,7 +60,7 @@ class Session(Manners):
         self._waiting: list[asyncio.Task[Done]] = []  # turns that were queued, in their order
         self._stopping: asyncio.Task[Done] | None = None  # what was interrupted last
         self._group: asyncio.TaskGroup | None = None
-        self._notices = first_notices(scope.model)
+        self._notices = first_notices(scope.model, read)
 
     # --- begin -------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class Session(Manners):
         where = surroundings(directory_of(thread, cwd), place, settings, tools, approve)
         toolbox, own = Toolbox(tools), checked_sections(sections)  # what is wrong with them must not hold the file
         memory = Memory.reopen(path, answering.profile, settings, clock or Clock(), thread=thread)
-        return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
+        return cls(memory, Scope(memory, answering, toolbox, where, approve, own), thread)
 
     @classmethod
     def fork(
@@ -182,7 +183,7 @@ class Session(Manners):
             forked_from=parent.id,
         )
         memory.record(*inheritance(parent))
-        return cls(memory, Scope(memory, answering, toolbox, where, approve, own))
+        return cls(memory, Scope(memory, answering, toolbox, where, approve, own), parent)
 
     @classmethod
     def start_sync(cls, **settings: Any) -> SyncSession:
@@ -248,8 +249,7 @@ class Session(Manners):
         audio: Sequence[str | Path] = (),
         output_schema: dict[str, Any] | None = None,
     ) -> Turn:
-        """Begin a turn with what the user says; `images` and `audio` are files or URLs; the answer keeps
-        to a strict JSON schema.
+        """Begin a turn with what the user says; `images` and `audio`: files or URLs; `output_schema`: strict JSON.
 
         Raises SessionBusy while another one runs, SessionClosed outside, ConfigError for what is neither.
         """

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from refold.core.jsonio import JSON, is_object
+from refold.core.jsonio import JSON, dump, is_object
 from refold.errors import RolloutCorrupt, RolloutError
 from refold.rollout.blobs import BLOBS, MARK, MISSING, NUMBERED_MODES, BlobReader, folder_of
 from refold.rollout.compressed import COMPRESSED, differs
@@ -99,7 +99,8 @@ class _Reading:
     def __init__(self, active: Active, blobs: BlobReader) -> None:
         self.active, self.blobs = active, blobs
         self.findings = Findings()
-        self.order, self.identity, self.turns, self.media = Order(), Identity(), Turns(), Media()
+        self.order, self.identity, self.turns = Order(), Identity(), Turns()
+        self.media, self.beside = Media(), Media()  # in the file, and in blobs
         self.lines = self.unread = 0
         self.records: dict[str, int] = {}
         self.items: dict[str, int] = {}
@@ -206,6 +207,8 @@ class _Reading:
             value, missing = self.blobs.whole(value)
             if missing is not None:
                 add("blob_missing", place, missing.removeprefix(MISSING))
+            for size in self.beside.look(dump(value)):
+                add("media_large", place, f"{size:,} bytes")
         record, oddities = record_and_oddities(value)
         for kind, detail in oddities:
             add(kind, place, detail)
@@ -278,8 +281,8 @@ class _Reading:
             },
             checkpoints=tuple(Checkpoint(*one) for one in turns.checkpoints),
             media={
-                "count": media.count,
-                "bytes": media.size,
+                "count": media.count + self.beside.count - self.beside.repeats,  # a blob is stored once
+                "bytes": media.size + self.beside.size - self.beside.repeated,
                 "repeats": media.repeats,
                 "repeated_bytes": media.repeated,
             },
