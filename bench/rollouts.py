@@ -32,7 +32,8 @@ import sys, time
 from pathlib import Path
 from refold.core.thread import Thread
 from refold.rollout.reader import read_lines
-from refold.session.memory import read_thread, without_collector
+from refold.session.collector import without_collector
+from refold.session.memory import read_thread
 
 path = Path(sys.argv[2])
 began = time.perf_counter()

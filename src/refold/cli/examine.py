@@ -24,8 +24,8 @@ def examine_rollout(reference: str, *, fix: bool, dry_run: bool, as_json: bool) 
     """
     from refold.rollout.examination import examine, plan_repair, repair
     from refold.session.clock import Clock
+    from refold.session.collector import without_collector
     from refold.session.home import Home
-    from refold.session.memory import without_collector
 
     home = Home.find()
     path, own = home.catalogue().find(reference)

@@ -6,10 +6,8 @@ Rule 2: a failed append changes nothing.
 
 from __future__ import annotations
 
-import gc
 import itertools
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -54,6 +52,7 @@ from refold.rollout import FileStore, MemoryStore, Store
 from refold.rollout.blobs import BLOBS, MODES, PLAIN
 from refold.rollout.catalogue import Catalogue
 from refold.session.clock import Clock
+from refold.session.collector import without_collector
 from refold.session.events import CompactionEnded
 from refold.session.feed import Feed
 from refold.session.home import profile_of
@@ -364,18 +363,6 @@ def _as_item(value: Any) -> Item:
     return given if "type" in given else {"type": "message", **given}
 
 
-@contextmanager
-def without_collector() -> Generator[None]:
-    """Keep the cycle collector out of a replay: it would walk the growing history again and again, and find nothing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def read_thread(path: Path, *, headless: bool = False) -> Thread:
     """Fold a rollout file from its newest checkpoint on (docs/rollout.md), with what it goes on from (`history_base`).
 
@@ -384,7 +371,7 @@ def read_thread(path: Path, *, headless: bool = False) -> Thread:
     """
     from refold.rollout.lineage import active_lines
 
-    with without_collector():
+    with without_collector(ages=True):
         thread = Thread.replay(active_lines(path))
     if thread.meta is None and headless and thread.history:
         return thread

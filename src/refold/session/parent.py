@@ -19,7 +19,8 @@ from refold.rollout import read_lines
 from refold.rollout.catalogue import Catalogue
 from refold.rollout.lineage import active_lines
 from refold.rollout.reader import find_line
-from refold.session.memory import read_thread, without_collector
+from refold.session.collector import without_collector
+from refold.session.memory import read_thread
 
 ADDRESS = re.compile(r"(.+):([0-9]{1,18})", re.DOTALL)
 

@@ -25,6 +25,7 @@ from refold.model import (
     TextDelta,
 )
 from refold.session.calling import run_call
+from refold.session.collector import without_collector
 from refold.session.events import (
     CallPreview,
     Notice,
@@ -33,7 +34,6 @@ from refold.session.events import (
     SamplingStarted,
     TextPreview,
 )
-from refold.session.memory import without_collector
 from refold.session.patience import Patience, outlast
 from refold.session.scope import Running, Scope
 from refold.session.sent import record_sent

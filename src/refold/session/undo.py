@@ -13,7 +13,8 @@ from refold.core.compaction.undo import Restored, without_newest, without_turns
 from refold.core.records import JSON
 from refold.errors import CompactionFailed
 from refold.rollout import read_lines
-from refold.session.memory import Fresh, Memory, without_collector
+from refold.session.collector import without_collector
+from refold.session.memory import Fresh, Memory
 
 Undid: TypeAlias = Literal["compaction", "undo", "rollback", "turns"]
 
