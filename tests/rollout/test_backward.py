@@ -219,6 +219,16 @@ def test_damaged_line_that_begins_like_a_checkpoint_is_passed_once(tmp_path: Pat
         assert texts(tail_of(path, block=block)) == ["S", "one", "two"]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_older_checkpoint_that_is_damaged_inside_is_not_counted(tmp_path: Path, damaged: bool) -> None:
+    path = written(tmp_path, META, said("zero"), checkpoint("OLD"), said("one"), checkpoint("NEW"), said("two"))
+    if damaged:
+        path.write_bytes(path.read_bytes().replace(b'"OLD"', b'"OLD'))
+    thread = Thread.replay(tail_of(path).lines)
+    assert same_state(thread, Thread.replay(read_lines(path)))
+    assert thread.compactions == (1 if damaged else 2)
+
+
 # --- as if it ended earlier ------------------------------------------------------------------------------------------
 
 

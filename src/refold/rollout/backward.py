@@ -45,6 +45,8 @@ RESUMED = b'"resume_metadata":'
 STEP = 1 << 14  # bytes of the first look for a line's start; each further one is four times as large
 HEAD = 128  # bytes in which a line says what it is
 
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
+
 
 class Tail(msgspec.Struct, frozen=True):
     """The lines that are enough, in order."""
@@ -302,7 +304,16 @@ def _is_foreign_checkpoint(raw: bytes) -> bool:
     """Whether a whole line is surely a checkpoint of the real program that carries nothing."""
     start = b'"type":"compacted","payload":{"message":"'
     whole = start in raw[:HEAD] and raw.endswith(b"}}") and b'}{"timestamp"' not in raw
-    return whole and OURS not in raw and RESUMED not in raw
+    return whole and OURS not in raw and RESUMED not in raw and _is_json(raw)
+
+
+def _is_json(raw: bytes) -> bool:
+    """Whether a line is JSON, without making anything of it."""
+    try:
+        _skip(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _is_numbered(raw: bytes) -> bool:
