@@ -19,6 +19,7 @@ from refold.core.config import Config
 from refold.core.jsonio import dump, load
 from refold.core.profile import Profile, Provider
 from refold.core.records import LineKept, Named, SteerQueued
+from refold.errors import UnusableItem
 from refold.model.scripted import ScriptedModel
 from refold.session.clock import Clock
 from refold.session.session import Session
@@ -284,7 +285,10 @@ def _changed(line: bytes, what: str, given: list[Any]) -> bytes:
             return dump(value).replace(b'"<value>"', text.encode())
         case _:
             pass
-    return dump(value)
+    try:
+        return dump(value)
+    except UnusableItem:  # it was made too deep for us to spell before
+        return line
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
