@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-# more arguments for pytest, the demo or the bench: make test ARGS="-k layers"
+# more arguments for pytest, the demo, the bench or interop: make test ARGS="-k layers"
 ARGS ?=
 
 # a test that hangs shows where and fails after this many seconds, instead of holding up everything
@@ -44,8 +44,8 @@ peers: set-up ## install whom the bench compares with: the real program (430 MB 
 soak: set-up-dev ## random items, or damaged rollouts, through sessions: make soak ARGS="rollouts --seconds 1200 --seed 1"
 	@$(VENV)/bin/python tests/soak/soak.py $(ARGS)
 
-interop: set-up ## let the real program (430 MB from npm) and refold go on with each other's sessions
-	@$(VENV)/bin/python -m interop.run
+interop: set-up-dev ## let the real program (430 MB from npm) and refold go on with each other's sessions
+	@$(VENV)/bin/python -m interop.run $(ARGS)
 
 constraints: ## resolve every dependency anew and write constraints.txt
 	@case "$$($(PYTHON) -V 2>&1)" in \

@@ -23,6 +23,7 @@ from bench import (
     core,
     crowd,
     estimate,
+    gateway,
     long_logs,
     redaction,
     rollouts,
@@ -164,7 +165,17 @@ An append is a record encoded, written and folded; with `[redaction]` its texts 
 (docs/redaction.md).
 """,
 )
-GROUPS = (TURNS, COMPACTION, RULES, ROLLOUTS, BLOBS, CATALOGUE, REDACTION, CORE, ESTIMATES, CROWD, CHAT)
+GATEWAY = Group(
+    "Gateway",
+    core.TABLE,
+    {"gateway": gateway.rows},
+    """\
+`refold serve` with one worker between an upstream and a client, three processes on one machine; each stream says 10
+events a second, all streams together at an even pace. *Added*: what the same client does not have straight at the
+upstream, in the same run. Memory and counts are of one process through all rounds; `bench/gateway.py` says the rest.
+""",
+)
+GROUPS = (TURNS, COMPACTION, RULES, ROLLOUTS, BLOBS, CATALOGUE, REDACTION, CORE, ESTIMATES, CROWD, CHAT, GATEWAY)
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD = """# Performance

@@ -11,7 +11,7 @@ from interop.compare import Differs, Played
 from interop.real import BASE, MODEL, copied
 from interop.script import Turn
 from refold.core.config import Config
-from refold.core.profile import Profile
+from refold.core.profile import Profile, Provider
 from refold.core.records import ItemRecorded
 from refold.core.truncate import Budget
 from refold.errors import RefoldError
@@ -49,25 +49,39 @@ class Ours:
         `how` takes the session up in another way (a child, a fork); `at_call` is done once, when a call is recorded. A
         turn that `fails` is expected to.
         """
-        config = Config(model_auto_compact_token_limit=turn.limit)
         with ResponsesServer(turn.replies) as server:
             provider = server.provider(request_max_retries=0, stream_max_retries=0)
-            common: dict[str, Any] = {
-                "model": ResponsesModel(config.profile(PROFILE), provider),
-                "tools": [exec_command],
-                "home": self.home,
-                "config": config,
-            }
-            if rollout is None:
-                session = Session.start(cwd=self.work, instructions=BASE, **common)
-            else:
-                session = (how or _in_place)(rollout, **common)
-            failed = asyncio.run(_converse(session, turn.said, at_call))
-            if failed is not None and not fails:
-                raise failed
-            if session.path is None:
-                raise Differs("refold wrote no file")
-            return Played("refold", [request.input for request in server.requests], session.path)
+            path = self.say(turn, provider, rollout, how=how, at_call=at_call, fails=fails)
+            return Played("refold", [request.input for request in server.requests], path)
+
+    def say(
+        self,
+        turn: Turn,
+        provider: Provider,
+        rollout: Path | None = None,
+        *,
+        how: Callable[..., Session] | None = None,
+        at_call: Callable[[Session], Any] | None = None,
+        fails: bool = False,
+    ) -> Path:
+        """The same with a provider that is there already, which answers as it likes; the rollout."""
+        config = Config(model_auto_compact_token_limit=turn.limit)
+        common: dict[str, Any] = {
+            "model": ResponsesModel(config.profile(PROFILE), provider),
+            "tools": [exec_command],
+            "home": self.home,
+            "config": config,
+        }
+        if rollout is None:
+            session = Session.start(cwd=self.work, instructions=BASE, **common)
+        else:
+            session = (how or _in_place)(rollout, **common)
+        failed = asyncio.run(_converse(session, turn.said, at_call))
+        if failed is not None and not fails:
+            raise failed
+        if session.path is None:
+            raise Differs("refold wrote no file")
+        return session.path
 
 
 def _in_place(rollout: Path, **common: Any) -> Session:

@@ -18,6 +18,7 @@ VERSION = "0.171.0"
 PLACE = Path(__file__).parent.parent / ".interop"
 PROGRAM = PLACE / "real" / "node_modules" / ".bin" / "codex"
 MODEL = "interop"
+KEY = "none"  # the bearer that the provider is sent
 BASE = "<BASE_INSTRUCTIONS>"  # short, and what the conformance tests know as base instructions
 INSTALL_SECONDS = 1_200  # 430 MB
 TURN_SECONDS = 60  # a turn takes well under one
@@ -127,9 +128,7 @@ class Real:
             words += ["-c", f"model_auto_compact_token_limit={turn.limit}"]
         words += [thread_of(rollout), turn.said] if rollout else [turn.said]
         with ResponsesServer(turn.replies) as server:
-            config = CONFIG.format(model=MODEL, home=self.home, url=server.url)
-            (self.home / "config.toml").write_text(config)
-            done = self._start(words)
+            done = self.start(words, server.url)
             requests = [request.input for request in server.requests]
         if done.returncode:
             said = (done.stderr + done.stdout).strip()[-600:]
@@ -139,12 +138,14 @@ class Real:
             raise Differs(f"the real program wrote {len(new)} new files")
         return Played("real", requests, new.pop() if new else rollout or self.home)
 
-    def _start(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+    def start(self, words: list[str], url: str) -> subprocess.CompletedProcess[str]:
+        """The program with these arguments and a provider at `url`, until it ends. Raises Differs when it does not."""
+        (self.home / "config.toml").write_text(CONFIG.format(model=MODEL, home=self.home, url=url))
         environ = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.home),
             "CODEX_HOME": str(self.home),
-            "INTEROP_KEY": "none",
+            "INTEROP_KEY": KEY,
         }
         try:
             return subprocess.run(  # noqa: S603 (our own words)

@@ -53,7 +53,7 @@ def played(scenario: dict[str, Any], folder: Path) -> list[list[Any]]:
     place.mkdir()
     moved = json.loads(json.dumps(scenario).replace("/scenario/", f"{place}/"))  # what its commands write to
     exchanges = [exchange for run in moved["runs"] for exchange in run["exchanges"]]
-    replies = [_reply(exchange, exchanges[number + 1 :]) for number, exchange in enumerate(exchanges)]
+    replies = [recorded_reply(exchange, exchanges[number + 1 :]) for number, exchange in enumerate(exchanges)]
     with ResponsesServer(replies) as server:
         asyncio.run(Player(scenario, server, folder).play())
         return _same_spelling(
@@ -87,7 +87,7 @@ def _made_anew(big: dict[str, Any]) -> str:
     return text
 
 
-def _reply(exchange: dict[str, Any], later: list[dict[str, Any]]) -> Reply:
+def recorded_reply(exchange: dict[str, Any], later: list[dict[str, Any]]) -> Reply:
     """The recorded reply; where none was noted, the model's items that the next request has and this one has not."""
     if "response" in exchange:
         return Reply.from_json(exchange["response"])

@@ -140,10 +140,10 @@ def test_neighbours_of_one_role_share_a_message() -> None:
     assert {origin_of(developer), origin_of(user)} == {"injected"}
 
 
-def test_a_path_is_escaped_as_xml() -> None:
-    (_, surroundings) = render(world(None, cwd='/a&b<c>"d"'), None)
-    assert '<cwd>/a&amp;b&lt;c&gt;"d"</cwd>' in surroundings.text
-    assert '<root>/a&amp;b&lt;c&gt;"d"</root>' in surroundings.text
+def test_a_path_is_escaped_as_the_real_program_does() -> None:
+    (_, surroundings) = render(world(None, cwd="""/a&b<c>"d"'e'"""), None)
+    assert "<cwd>/a&amp;b&lt;c&gt;&quot;d&quot;&apos;e&apos;</cwd>" in surroundings.text
+    assert "<root>/a&amp;b&lt;c&gt;&quot;d&quot;&apos;e&apos;</root>" in surroundings.text
 
 
 @pytest.mark.parametrize("sandbox", ["read-only", "workspace-write", "danger-full-access"])

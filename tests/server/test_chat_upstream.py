@@ -19,7 +19,7 @@ def said(request: Any) -> list[str]:
 
 
 def test_answer_is_a_responses_stream_and_a_document(gateway: Gateways) -> None:
-    with ChatServer(["hello", "there"]) as upstream:
+    with ChatServer(["hello", "there", "gone"]) as upstream:
         running = gateway(upstream, upstream_api="chat")
         events = running.events({"input": "hi"})
         first = events[-1]["response"]
@@ -27,9 +27,20 @@ def test_answer_is_a_responses_stream_and_a_document(gateway: Gateways) -> None:
             "/responses", {"model": "m", "input": "more", "previous_response_id": first["id"]}
         ).json()
         assert said(upstream.requests[1]) == ["hi", "hello", "more"]
+        unkept = running.events({"input": "hi", "store": False})[-1]["response"]
+    assert (first["store"], document["store"], unkept["store"]) == (True, True, False)
     assert (events[0]["type"], events[-1]["type"]) == ("response.created", "response.completed")
     assert first["output"][0]["content"][0]["text"] == "hello"
     assert document["output"][0]["content"][0]["text"] == "there" and document["previous_response_id"] == first["id"]
+
+
+def test_role_of_developers_is_the_one_that_is_set(gateway: Gateways) -> None:
+    said = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    with ChatServer(lambda _: "hello") as upstream:
+        for settings in ({}, {"developer_role": "user"}):
+            gateway(upstream, upstream_api="chat", **settings).events({"input": said})
+        roles = [[message["role"] for message in request.json["messages"]] for request in upstream.requests]
+    assert roles == [["system", "user"], ["user", "user"]]
 
 
 def test_compaction_and_what_it_is_told_as(gateway: Gateways) -> None:

@@ -157,25 +157,19 @@ def test_outline_takes_the_place_of_a_summary_that_does_not_come(gateway: Gatewa
         assert item_of(running.events({"input": [*HISTORY, TRIGGER]}))
         assert running.metric('refold_gateway_compactions_total{method="outline",way="asked"}') == 1
         strict = gateway(upstream, outline_when_it_fails=False)
-        events = strict.events({"input": [*HISTORY, TRIGGER]})
-    assert events[-1]["type"] == "response.failed"
+        answer = strict.post("/responses", {"model": "m", "stream": True, "input": [*HISTORY, TRIGGER]})
+    was_refused = "no such thing" in str(reply.body)  # before anything was said, and with a status of its own
+    assert answer.status_code == (400 if was_refused else 200)
+    assert ("event: response.failed" in answer.text) is not was_refused
 
 
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        (Reply(status=429, body={"error": {"message": "slow down"}}), "rate_limit_exceeded"),
-        (Reply(status=500, body={"error": {"message": "oops"}}), "server_error"),
-        (Reply(cut_after="request"), "server_error"),
-        (text_reply("half a", cut_after="partial_item"), "server_error"),
-    ],
-)
-def test_upstream_that_fails_fails_the_compaction(gateway: Gateways, reply: Reply, code: str) -> None:
-    with ResponsesServer(lambda _: reply) as upstream:
+def test_upstream_that_breaks_off_fails_the_compaction(gateway: Gateways) -> None:
+    with ResponsesServer(lambda _: text_reply("half a", cut_after="partial_item")) as upstream:
         running = gateway(upstream)
         events = running.events({"input": [*HISTORY, TRIGGER]})
-        assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", code)
-        assert running.post("/responses/compact", {"model": "m", "input": HISTORY}).status_code >= 429
+        assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "server_error")
+        assert [event["sequence_number"] for event in events] == [*range(len(events))]
+        assert running.post("/responses/compact", {"model": "m", "input": HISTORY}).status_code == 502
 
 
 def test_request_for_a_summary_that_does_not_fit_is_made_smaller(gateway: Gateways) -> None:
@@ -383,3 +377,9 @@ def test_session_compacts_through_the_gateway_and_goes_on(
     summary = next(text for text in after if text.startswith("summary: "))
     assert ("SUMMARY OF IT" in summary) if method == "model" else ("first" in summary)
     assert after[-3:] == ["second", "two", "third"] and "first" in after
+
+
+def test_upstream_that_falls_silent_while_it_compacts_is_a_gateway_timeout(gateway: Gateways) -> None:
+    with ResponsesServer(lambda _: text_reply("x", stall=30.0)) as upstream:
+        answer = gateway(upstream, idle_seconds=0.3).post("/responses/compact", {"model": "m", "input": "hi"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")

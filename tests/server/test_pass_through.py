@@ -166,6 +166,14 @@ def test_fault_of_the_upstream_is_told_as_it_was(gateway: Gateways, stream: bool
         assert answer.headers["retry-after"] == "7"
 
 
+def test_status_that_an_upstream_calls_the_code_is_not_told_as_one(gateway: Gateways) -> None:
+    """vLLM and llama.cpp do; of the API the code is a text, and there are clients that read nothing else."""
+    error = {"message": "Something.", "type": "odd", "param": 7, "code": 400}
+    with ResponsesServer([Reply(status=400, body={"error": error})]) as upstream:
+        answer = gateway(upstream).post("/responses", ASKED)
+    assert answer.json()["error"] == {**error, "param": None, "code": None}
+
+
 OVERFLOWS = [
     {
         "error": {

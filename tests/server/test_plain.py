@@ -25,6 +25,15 @@ def asked(running: Any, upstream: ResponsesServer, *items: Any, **more: Any) -> 
     return upstream.requests[-1].json
 
 
+def test_short_form_of_what_the_model_said_gets_its_type(gateway: Gateways) -> None:
+    """llama.cpp refuses it without one; what other people said it takes as it is."""
+    short = {"role": "assistant", "content": 'I said "message".'}
+    parts = {"content": [{"type": "output_text", "text": "so"}], "role": "assistant"}
+    with ResponsesServer(["ok"]) as upstream:
+        told = asked(gateway(upstream), upstream, short, parts)
+    assert told["input"] == [USER, {**short, "type": "message"}, {**parts, "type": "message"}]
+
+
 # --- there -----------------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import pytest
 from refold.core.config import Config
 from refold.core.permissions import Ask, CommandAsked, EnvironmentPolicy, Refuse, Rules, Run, WorkspaceWrite, decide
 from refold.core.profile import Provider
+from refold.core.serve_settings import ServeSettings
 from refold.model.scripted import ScriptedModel
 from refold.session.approved import Approval, Damaged, Place, covers, offered, plain_parts, read_approvals, remember
 from refold.session.events import Notice
@@ -545,7 +546,9 @@ def test_keys_are_not_in_a_commands_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("HARMLESS", "shown")
     monkeypatch.setenv("MY_PROVIDER_PASS", "key-of-mine")
     provider = {"id": "p", "base_url": "http://127.0.0.1", "env_key": "MY_PROVIDER_PASS"}
-    talk = Talk(tmp_path, model_providers={"p": msgspec.convert(provider, Provider)})
+    monkeypatch.setenv("MY_UPSTREAM_PASS", "key-of-mine")
+    serve = ServeSettings(key_env="MY_UPSTREAM_PASS")
+    talk = Talk(tmp_path, model_providers={"p": msgspec.convert(provider, Provider)}, serve=serve)
     [shown] = talk.outputs(run("env"))
     assert "HARMLESS=shown" in shown and "key-of-mine" not in shown
     set_here = EnvironmentPolicy(inherit="core", set={"MINE": "set"})

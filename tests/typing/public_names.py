@@ -32,6 +32,8 @@ from refold.core.prompt import Prompt
 from refold.core.records import ItemRecorded, TurnEnded
 from refold.core.usage import Usage
 from refold.model import Model
+from refold.server import GatewaySettings, Secrets, new_app, serve
+from refold.server.settings import read_secrets
 from refold.session.events import CompactionEnded, Event, TextPreview
 from refold.session.pins import Pin
 from refold.session.preview import Preview
@@ -170,6 +172,25 @@ def talk_blocking() -> None:
             assert_type(session.compact(), CompactionEnded)
     except RefoldError as error:
         print(str(error))
+
+
+# --- a gateway --------------------------------------------------------------------------------------------------------
+
+
+def gateway(environ: dict[str, str]) -> object:
+    settings = GatewaySettings(upstream="http://127.0.0.1:8000/v1", model_map={"*": "m"}, accepts=("custom",), port=0)
+    assert_type(settings.idle_seconds, float)
+    secrets = read_secrets(settings, environ)
+    assert_type(secrets, Secrets)
+    assert_type(secrets.passes_bearer, bool)
+    return new_app(settings, secrets)
+
+
+def listen(settings: GatewaySettings) -> None:
+    def told(address: str, secrets: Secrets) -> None:
+        print(address, repr(secrets))
+
+    assert_type(serve(settings, told), None)
 
 
 # --- a memory, without a loop -----------------------------------------------------------------------------------------

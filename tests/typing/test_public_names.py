@@ -6,10 +6,11 @@ import ast
 from pathlib import Path
 
 import refold
+import refold.server
 
 
 def test_every_public_name_is_used_with_its_types():
     tree = ast.parse((Path(__file__).parent / "public_names.py").read_text(encoding="utf-8"))
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert set(refold.__all__) <= used
+    assert {*refold.__all__, *refold.server.__all__} <= used

@@ -1,4 +1,5 @@
-"""Serve: the command that runs the gateway (docs/gateway.md): its options.
+"""Serve: the command that runs the gateway (docs/gateway.md): its options. What is not given is as `[serve]` of the
+settings says.
 
 The gateway is another face: it is named here as text, and loaded when it is called.
 """
@@ -9,12 +10,14 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 FACE = "refold.server.starting"
 
 
 @click.command()
-@click.option("--upstream", metavar="URL", required=True, help="The provider's base URL, as http://localhost:8000/v1.")
+@click.option("--upstream", metavar="URL", help="The provider's base URL, as http://localhost:8000/v1.")
+@click.option("--provider", metavar="NAME", help="A provider of the settings instead, with its key and headers.")
 @click.option(
     "--upstream-api",
     type=click.Choice(["responses", "chat"]),
@@ -80,15 +83,19 @@ FACE = "refold.server.starting"
     "--max-requests", type=click.IntRange(min=1), default=2_000, show_default=True, help="At once, of each worker."
 )
 @click.option(
-    "--log-requests", is_flag=True, help="A line for each request: path, status, time; nothing that it holds."
+    "--log-requests/--no-log-requests", help="A line for each request: path, status, time; nothing that it holds."
 )
-def serve(**options: Any) -> int:
+@click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help="Set one config key.")
+@click.pass_context
+def serve(context: click.Context, /, *, settings: tuple[str, ...], **options: Any) -> int:
     """Run a gateway: any Responses or Chat Completions provider, with the compaction that it lacks.
 
     Clients (Codex, the OpenAI SDK, the Agents SDK, refold) get http://127.0.0.1:8484/v1 as their base URL. Stops at
-    Ctrl-C or SIGTERM, when open answers have ended.
+    Ctrl-C or SIGTERM, when open answers have ended. What no option says is as the table [serve] of the settings says.
     """
-    from refold.session.home import Home
+    from refold.session.home import Home, override
 
-    import_module(FACE).start(options, Home.find().path / "gateway", click.echo)
+    home, default = Home.find(), ParameterSource.DEFAULT
+    given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+    import_module(FACE).start(given, home.config(map(override, settings)), home.path / "gateway", click.echo)
     return 0

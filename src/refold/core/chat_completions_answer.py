@@ -56,7 +56,7 @@ def response_shell(asked: dict[str, Any], response_id: str, created_at: int) -> 
         "parallel_tool_calls": parallel if isinstance(parallel, bool) else True,
         "previous_response_id": None,
         "reasoning": {"effort": None, "summary": None, **(reasoning if is_object(reasoning) else {})},
-        "store": False,
+        "store": asked.get("store") is not False,
         "temperature": asked.get("temperature"),
         "text": {"format": {"type": "text"}, **(text if is_object(text) else {})},
         "tool_choice": asked.get("tool_choice") or "auto",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
 from refold.core.profile import Provider
@@ -29,8 +30,11 @@ def endpoint(provider: Provider) -> httpx2.URL:
     return url.copy_merge_params(provider.query_params) if provider.query_params else url
 
 
-def new_client(provider: Provider, url: httpx2.URL) -> httpx2.AsyncClient:
-    """A client for this provider; a proxy of the environment is used for anything but loopback. Raises ConfigError."""
+def new_client(provider: Provider, url: httpx2.URL, *, most_idle: int | None = None) -> httpx2.AsyncClient:
+    """A client for this provider; a proxy of the environment is used for anything but loopback. Raises ConfigError.
+
+    `most_idle`: connections that it keeps open while nobody uses them; None: all of them.
+    """
     import httpx2
 
     idle = provider.stream_idle_timeout_ms / 1000
@@ -40,10 +44,11 @@ def new_client(provider: Provider, url: httpx2.URL) -> httpx2.AsyncClient:
     try:
         return httpx2.AsyncClient(
             timeout=httpx2.Timeout(connect=CONNECT_SECONDS, read=idle, write=idle, pool=None),
-            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+            limits=httpx2.Limits(max_keepalive_connections=most_idle, keepalive_expiry=KEEP_ALIVE_SECONDS),
             verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx2.create_ssl_context(),
             trust_env=not at_home,
             follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept: many may share a client
         )
     except OSError as error:
         raise ConfigError("SSL_CERT_FILE", f"cannot be used: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -64,19 +64,29 @@ class Answering:
         """A compaction's item, alone or before the answer."""
         shell, item_id, numbers = exchange.shell(), new_id("cmp"), _Numbers()
         begun: Item = {"id": item_id, "type": "compaction", "encrypted_content": ""}
-        yield numbers.event("response.created", response=shell)
-        yield numbers.event("response.in_progress", response=shell)
-        yield numbers.event("response.output_item.added", output_index=0, item=begun)
+        opening = [  # said when the upstream has begun: until then its refusal has a status of its own
+            numbers.event("response.created", response=shell),
+            numbers.event("response.in_progress", response=shell),
+            numbers.event("response.output_item.added", output_index=0, item=begun),
+        ]
         compacting, told_at = self._compacting(exchange), 0.0
         try:
             async with aclosing(compacting.steps()) as steps:
                 async for _ in steps:
+                    while opening:
+                        yield opening.pop(0)
                     if time.monotonic() - told_at >= STEP_SECONDS:
                         told_at = time.monotonic()
                         yield numbers.event("response.compaction.compacting", item_id=item_id, output_index=0)
         except RequestRefused as error:
+            if opening and error.code != faults.OVERFLOW:
+                raise
+            for event in opening:
+                yield event
             yield numbers.numbered(faults.failed(shell, error))
             return
+        for event in opening:
+            yield event
         assert compacting.summary is not None
         item = self._sealed(exchange, compacting.summary, item_id)
         yield numbers.event("response.output_item.done", output_index=0, item=item)
@@ -95,11 +105,12 @@ class Answering:
         """The upstream's answer, behind a compaction where there was one."""
         said, body = self._asked(exchange, summary)
         back = self._back(exchange, said, item, number)
-        seen = _Seen(exchange.shell())
+        seen, is_changed = _Seen(exchange.shell), back.is_needed
         try:
             async with self.upstream.stream(body, exchange.caller, exchange.sent) as answer:
                 exchange.headers = answer.headers
-                async for event in answer.events:
+                async for heard in answer.events:
+                    event = faults.without(heard, exchange.caller.secrets) if heard.type in FAULTY else heard
                     if item is not None and event.type in ("response.created", "response.in_progress"):
                         continue  # the client was told
                     seen.take(event)
@@ -108,10 +119,10 @@ class Answering:
                         raise fault
                     if event.type in ENDS:
                         await self._keep_streamed(exchange, event, back, item, seen)
-                    if not back.is_needed:
+                    if not is_changed:
                         yield event
                         continue
-                    for told in back.events(event):
+                    for told in back.events(event._replace(more=False)):  # the next one may not be told
                         yield told
         except (RequestRefused, BadModelStream) as error:
             if isinstance(error, BadModelStream):
@@ -160,7 +171,8 @@ class Answering:
         answer = await self.upstream.document(body, exchange.caller, exchange.sent)
         exchange.headers = answer.headers
         back = self._back(exchange, said, item, 0, own_id=False)
-        if not back.is_needed and not exchange.asked.store:
+        looks_right = answer.body[:100].lstrip().startswith(b"{")
+        if looks_right and not back.is_needed and not exchange.asked.store:
             return answer
         try:
             response, _ = load(answer.body)
@@ -297,9 +309,9 @@ class Answering:
 class _Seen:
     """What of a streamed answer was passed on, for the day when its end does not come. Mutable."""
 
-    def __init__(self, shell: Response) -> None:
+    def __init__(self, shell: Callable[[], Response]) -> None:
         self.count = 0
-        self._own = shell
+        self._own = shell  # made of the whole request, and rarely needed
         self._created: Event | None = None
         self._done: list[Event] = []
 
@@ -316,7 +328,7 @@ class _Seen:
     def shell(self) -> Response:
         """The response object that the upstream began with, else the gateway's own."""
         response = self._created.message().get("response") if self._created else None
-        return response if is_object(response) else self._own
+        return response if is_object(response) else self._own()
 
     def output(self) -> list[Item]:
         """The items that are finished."""

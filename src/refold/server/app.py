@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -25,18 +26,24 @@ from refold.server.websocket import converse
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def new_app(settings: GatewaySettings, secrets: Secrets) -> Starlette:
-    """The application; its gateway lives as long as its lifespan. Raises ConfigError when that begins."""
+def new_app(settings: GatewaySettings, secrets: Secrets, *, begun: Callable[[], object] = lambda: None) -> Starlette:
+    """The application; its gateway lives as long as its lifespan. Raises ConfigError when that begins.
+
+    `begun` is called when the gateway is there.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         gateway = app.state.gateway = Gateway(settings, secrets)
+        begun()
         try:
             yield
         finally:
             await gateway.close()
 
-    return Starlette(routes=_routes(), lifespan=lifespan, exception_handlers={HTTPException: _not_here})
+    app = Starlette(routes=_routes(), lifespan=lifespan, exception_handlers={HTTPException: _not_here})
+    app.router.redirect_slashes = False  # it would send a client, and its token, to whatever `host` says
+    return app
 
 
 def _routes() -> list[BaseRoute]:
@@ -46,6 +53,8 @@ def _routes() -> list[BaseRoute]:
         Route("/v1/responses", Endpoint("responses", _responses), methods=["POST"]),
         Route("/v1/responses/compact", Endpoint("compact", _compact), methods=["POST"]),
         Route("/v1/responses/input_tokens", Endpoint("input_tokens", _input_tokens), methods=["POST"]),
+        Route("/v1/responses/compact", _only_posted, methods=["GET", "DELETE"]),  # no ids of responses
+        Route("/v1/responses/input_tokens", _only_posted, methods=["GET", "DELETE"]),
         Route(one, Endpoint("response", _response), methods=["GET", "DELETE"]),
         Route("/v1/models", Endpoint("models", _models), methods=["GET"]),
         Route("/metrics", Endpoint("metrics", _metrics), methods=["GET"]),
@@ -68,6 +77,9 @@ async def _input_tokens(gateway: Gateway, call: Call) -> Document:
 
 async def _response(gateway: Gateway, call: Call) -> Document:
     act = gateway.delete if call.method == "DELETE" else gateway.stored
+    if parse_qs(call.query).get("stream", ["false"])[-1].lower() not in ("false", "0", ""):
+        text = "A stored response is given as a document: its events are not kept."
+        raise RequestRefused(text, code="unsupported_parameter", param="stream")
     return await act(call.parameters["response_id"], call.caller)
 
 
@@ -85,7 +97,11 @@ async def _health(gateway: Gateway, call: Call) -> Document:
 
 
 async def _openapi(gateway: Gateway, call: Call) -> Document:
-    return Document(200, {}, dump(description()))
+    return Document(200, {}, dump(description(needs_token=bool(gateway.secrets.tenants))))
+
+
+async def _only_posted(request: Request) -> Response:
+    raise HTTPException(405, headers={"allow": "POST"})
 
 
 async def _not_here(request: Request, error: Exception) -> Response:

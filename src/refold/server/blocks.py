@@ -6,6 +6,7 @@ An event is passed on when all of it is there: a client never gets half of one, 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,12 +32,14 @@ _typed = msgspec.json.Decoder(_Typed).decode
 class Event(NamedTuple):
     """`raw`: the whole block of a stream of server-sent events, with the empty line behind it; `data`: its JSON text.
 
-    A block without data (a comment that keeps a connection open) has the type "".
+    A block without data (a comment that keeps a connection open) has the type "". `more`: the next one is there
+    already, so that both can go out at once.
     """
 
     type: str
     data: bytes
     raw: bytes
+    more: bool = False
 
     def message(self) -> dict[str, Any]:
         """The event as JSON; {} for what is none."""
@@ -59,23 +62,37 @@ class EventCutter:
     def __init__(self) -> None:
         self._held = bytearray()
         self._seen = 0  # bytes of it in which no event ends
+        self._has_cr = False  # whether it may hold line ends other than a line feed, which take longer to find
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that a chunk completes. Raises BadModelStream for one that is too large."""
         held = self._held
         held += chunk
-        last = len(held) - 1 if held.endswith(b"\r") else len(held)  # a line feed may belong to it
+        self._has_cr = self._has_cr or b"\r" in chunk
         events: list[Event] = []
-        start, place = 0, max(0, self._seen - _LONGEST_END)
-        while (found := _END.search(held, place, last)) is not None:
-            events.append(_read(bytes(held[start : found.end()])))
-            start = place = found.end()
+        start = 0
+        for end in self._ends(max(0, self._seen - _LONGEST_END)):
+            if events:
+                events[-1] = events[-1]._replace(more=True)
+            events.append(_read(bytes(held[start:end])))
+            start = end
         if start:
             del held[:start]
+            self._has_cr = self._has_cr and b"\r" in held
         self._seen = len(held)
         if self._seen > LARGEST_EVENT:
             raise BadModelStream(f"stream disconnected: one event is larger than {LARGEST_EVENT:,} bytes")
         return events
+
+    def _ends(self, place: int) -> Iterator[int]:
+        """Where events end, looked for from a place on."""
+        held = self._held
+        if self._has_cr:
+            last = len(held) - 1 if held.endswith(b"\r") else len(held)  # a line feed may belong to it
+            yield from (found.end() for found in _END.finditer(held, place, last))
+            return
+        while (found := held.find(b"\n\n", place)) >= 0:
+            yield (place := found + 2)
 
 
 def _read(raw: bytes) -> Event:

@@ -17,10 +17,12 @@ RETRY_SECONDS = 1.0  # what a client is asked to wait where there is no room
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A tenant, and what the upstream is sent as `authorization` for it (None: nothing)."""
+    """A tenant, and what the upstream is sent for it: as `authorization` (None: nothing), and in other headers that
+    hold what is secret."""
 
     tenant: str
     authorization: str | None = None
+    headers: dict[str, str] = {}  # by their names in lower case
 
     def __repr__(self) -> str:
         return f"Caller({self.tenant[:12]}…)"
@@ -28,12 +30,19 @@ class Caller(msgspec.Struct, frozen=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must not stand in an error or a log."""
-        return (self.authorization.removeprefix("Bearer "),) if self.authorization else ()
+        own = (self.authorization.partition(" ")[2].strip(),) if self.authorization else ()
+        return (*own, *self.headers.values()) if self.headers else own
+
+    def sent(self) -> dict[str, str]:
+        """The headers that say to the upstream who asks."""
+        own = {"authorization": self.authorization} if self.authorization else {}
+        return own | self.headers
 
 
 def caller_of(headers: Mapping[str, str], secrets: Secrets) -> Caller:
     """Who sent these headers (names in lower case). Raises RequestRefused: 401 where a token is needed and there is
-    none of them; 403 where none is needed and a web page asks from a browser on this machine.
+    none of them, or where the upstream could not be sent the one that is there; 403 where none is needed and a web page
+    asks from a browser on this machine.
 
     Without tokens (on loopback), each bearer is a tenant of its own, and so are those who send none.
     """
@@ -45,6 +54,8 @@ def caller_of(headers: Mapping[str, str], secrets: Secrets) -> Caller:
         _refuse_pages(headers)
         tenant = f"bearer:{digest.hex()}" if token else NOBODY
         sent = authorization if secrets.passes_bearer and token else None
+        if sent is not None and not (sent.isascii() and sent.isprintable()):
+            raise _unknown(told=True)
     else:
         known = secrets.tenants.get(digest)
         if known is None:
@@ -52,17 +63,24 @@ def caller_of(headers: Mapping[str, str], secrets: Secrets) -> Caller:
         tenant, sent = known, None
     if secrets.upstream_key is not None:
         sent = f"Bearer {secrets.upstream_key}"
-    return Caller(tenant, sent)
+    return Caller(tenant, sent, secrets.upstream_headers)
 
 
 def _refuse_pages(headers: Mapping[str, str]) -> None:
     """A page that somebody visits can send requests to this machine, but it cannot choose these headers."""
     origin = headers.get("origin")
-    names = [urlsplit(f"//{headers.get('host', '')}").hostname]
-    names += [] if origin is None else [urlsplit(origin).hostname]
+    names = [_host_of(f"//{headers.get('host', '')}")]
+    names += [] if origin is None else [_host_of(origin)]
     if not all(name is not None and is_loopback(name) for name in names):
         text = "This gateway has no bearer tokens, so it only answers programs that ask for it at a loopback address."
         raise RequestRefused(text, status=403, code="not_loopback")
+
+
+def _host_of(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:  # half an IPv6 address
+        return None
 
 
 def _unknown(told: bool) -> RequestRefused:

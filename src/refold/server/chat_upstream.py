@@ -16,7 +16,7 @@ from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT
 from refold.model.sse import SseDecoder
 from refold.server.blocks import Event, event_of
 from refold.server.callers import Caller
-from refold.server.faults import of_model
+from refold.server.faults import hidden, of_model
 from refold.server.settings import GatewaySettings, Secrets
 from refold.server.upstream import Answer, Document, Upstream, passed_on
 
@@ -39,11 +39,11 @@ class ChatUpstream(Upstream):
         asked = self._translated(body)
         async with self._answer("POST", self._chat_url, dump(asked.body), caller, {}, streamed=False) as response:
             try:
-                said, _ = load(await self._whole(response))
+                said, _ = load(hidden(await self._whole(response), caller.secrets))
             except ValueError:
                 said = None
             told = response_of(said, asked, response_id=_new_id(), created_at=int(time.time()))
-            return Document(200, passed_on(response.headers), dump(told))
+            return Document(200, passed_on(response.headers, caller.secrets), dump(told))
 
     @asynccontextmanager
     async def stream(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
@@ -52,9 +52,9 @@ class ChatUpstream(Upstream):
             self._answer("POST", self._chat_url, dump(asked.body), caller, {}, streamed=True) as response,
             aclosing(_events(response, asked)) as events,
         ):
-            yield Answer(passed_on(response.headers), events)
+            yield Answer(passed_on(response.headers, caller.secrets), events)
 
-    def _new_model(self, slug: str) -> ResponsesModel:
+    def new_model(self, slug: str) -> ResponsesModel:
         from refold.model.chat import ChatModel
 
         return ChatModel(self.settings.profile(slug), self.provider)

@@ -20,6 +20,7 @@ from refold.core.compaction.outline import OUTLINE_PART, OUTLINE_TOKENS, outline
 from refold.core.compaction.replacement import NO_SUMMARY, fitting
 from refold.core.history import Entry, entry
 from refold.core.items import Item
+from refold.core.jsonio import dump, load
 from refold.core.profile import FALLBACK_CONTEXT_WINDOW
 from refold.core.prompt import Prompt
 from refold.core.tokens import utf8_len
@@ -111,7 +112,8 @@ class Compacting:
     def _refused(self, error: ModelError | CompactionFailed) -> RequestRefused:
         if isinstance(error, CompactionFailed):
             return RequestRefused(str(error), status=502, code="compaction_failed", kind="server_error")
-        return of_model(error, self._window, self.caller.secrets, own_key=self.upstream.owns_key)
+        address = self.upstream.provider.base_url
+        return of_model(error, self._window, self.caller.secrets, own_key=self.upstream.owns_key, address=address)
 
     # --- without a model ---
 
@@ -156,23 +158,26 @@ class Compacting:
 
     async def _sample(self, prompt: Prompt) -> AsyncGenerator[Item | None]:
         """The items of one answer, and None for anything else that is heard. Raises ModelError."""
-        model = self.upstream.model(self.model)
+        model = self.upstream.new_model(self.model)
         request = self.upstream.request(self._body(prompt), self.caller, self._headers)
-        async with aclosing(model.sample(request)) as events:
-            async for event in events:
-                if isinstance(event, Completed) and event.usage is not None:
-                    self._usage = self._usage + event.usage
-                yield event.item if isinstance(event, ItemDone) else None
+        try:
+            async with aclosing(model.sample(request)) as events:
+                async for event in events:
+                    if isinstance(event, Completed) and event.usage is not None:
+                        self._usage = self._usage + event.usage
+                    yield event.item if isinstance(event, ItemDone) else None
+        finally:
+            await model.close()
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         """The request for a summary, as this upstream takes it. No tools: whoever is asked to write should not act."""
-        keys = {key: raw for key, raw in self.asked.keys.items() if key in ASKED_OF_A_MODEL}
+        keys = {key: dump(self.asked.value(key)) for key in self.asked.keys if key in ASKED_OF_A_MODEL}
         if prompt.base_instructions is not None:
             keys["instructions"] = msgspec.json.encode(prompt.base_instructions)
         keys |= {"input": b"[]", "stream": b"true", "store": b"false"}
         asked = msgspec.structs.replace(self.asked, keys=keys)
         said = spelled_for(asked, [Given.of(item) for item in prompt.input], self.settings)
-        return msgspec.json.decode(body_of(said.keys, said.items))
+        return load(body_of(said.keys, said.items))[0]
 
     def _shorter(self, asking: local.Asking, prompt: Prompt, told: int | None) -> local.Asking | None:
         """What is asked next after a request that did not fit; None where nothing is left to leave out."""

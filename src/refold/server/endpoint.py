@@ -24,6 +24,7 @@ from refold.server.callers import Caller, caller_of
 from refold.server.connected import disconnect_of, while_connected
 from refold.server.exchange import Exchange
 from refold.server.gateway import Gateway
+from refold.server.unpacking import ENCODING, too_large, unpacked
 from refold.server.upstream import Document
 
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
@@ -56,10 +57,14 @@ class Endpoint:
         gateway: Gateway = scope["app"].state.gateway
         request, sending, began = Request(scope, receive), _Sending(send), time.monotonic()
         try:
-            call = await self._call(request, gateway)
-            work = self._work(gateway, call, sending)
-            if not await while_connected(disconnect_of(receive), work):
-                raise ClientDisconnect
+            headers = dict(request.headers)
+            caller = Caller("") if self.is_open else caller_of(headers, gateway.secrets)
+            room: AbstractContextManager[None] = nullcontext() if self.is_open else gateway.admission.of(caller)
+            with room:  # before the body is read: what is on its way takes memory too
+                body = b"" if request.method in ("GET", "DELETE") else await read_body(request, gateway)
+                call = Call(request.method, body, caller, headers, request.path_params, request.url.query)
+                if not await while_connected(disconnect_of(receive), self._work(gateway, call, sending)):
+                    raise ClientDisconnect
         except (ClientDisconnect, ConnectionError):
             gateway.metrics.add("refold_gateway_abandoned_total")
         except RequestRefused as error:
@@ -70,25 +75,17 @@ class Endpoint:
             await sending.refuse(faults.own_fault(error))
         self._count(gateway, request, sending, time.monotonic() - began)
 
-    async def _call(self, request: Request, gateway: Gateway) -> Call:
-        headers = dict(request.headers)
-        caller = Caller("") if self.is_open else caller_of(headers, gateway.secrets)
-        body = b"" if request.method in ("GET", "DELETE") else await read_body(request, gateway)
-        return Call(request.method, body, caller, headers, request.path_params, request.url.query)
-
     def _work(self, gateway: Gateway, call: Call, sending: _Sending) -> Callable[[], Awaitable[None]]:
         async def work() -> None:
-            room: AbstractContextManager[None] = nullcontext() if self.is_open else gateway.admission.of(call.caller)
-            with room:
-                found = await self.answer(gateway, call)
-                if isinstance(found, Document):
-                    await sending.document(found)
-                elif found.asked.stream:
-                    async with aclosing(gateway.answering.events(found)) as events:
-                        await sending.stream(events, found)
-                else:
-                    answer = await gateway.answering.document(found)
-                    await sending.document(answer, found)
+            found = await self.answer(gateway, call)
+            if isinstance(found, Document):
+                await sending.document(found)
+            elif found.asked.stream:
+                async with aclosing(gateway.answering.events(found)) as events:
+                    await sending.stream(events, found)
+            else:
+                answer = await gateway.answering.document(found)
+                await sending.document(answer, found)
 
         return work
 
@@ -117,11 +114,14 @@ class _Sending:
 
     async def stream(self, events: AsyncGenerator[Event], exchange: Exchange) -> None:
         """The headers when the first event is there: until then an error has a status of its own."""
-        first = await anext(events)
-        await self._start(200, {**EVENT_STREAM, **exchange.headers, **_left_out(exchange)})
-        await self._send({"type": "http.response.body", "body": first.raw, "more_body": True})
+        held: list[bytes] = []  # events that go out at once with the next one, which is there
         async for event in events:
-            await self._send({"type": "http.response.body", "body": event.raw, "more_body": True})
+            if not self.status:
+                await self._start(200, {**EVENT_STREAM, **exchange.headers, **_left_out(exchange)})
+            held.append(event.raw)
+            if not event.more:
+                await self._send({"type": "http.response.body", "body": b"".join(held), "more_body": True})
+                held.clear()
         await self._send({"type": "http.response.body", "body": b""})
         self.is_open = False
 
@@ -147,15 +147,15 @@ def _left_out(exchange: Exchange | None) -> dict[str, str]:
 
 
 async def read_body(request: Request, gateway: Gateway) -> bytes:
-    """The whole body. Raises RequestRefused: 413, 408, 415; ClientDisconnect."""
+    """The whole body, unpacked. Raises RequestRefused: 400, 413, 408, 415; ClientDisconnect."""
     most, seconds = gateway.settings.max_body_bytes, gateway.settings.body_seconds
-    if request.headers.get("content-encoding", "identity") not in ("", "identity"):
-        raise RequestRefused(
-            "This gateway takes bodies without a content-encoding.", status=415, code="unsupported_encoding"
-        )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding not in ("", "identity", ENCODING):
+        text = f"This gateway takes bodies without a content-encoding, or with {ENCODING}."
+        raise RequestRefused(text, status=415, code="unsupported_encoding")
     told = request.headers.get("content-length", "")
     if told.isascii() and told.isdigit() and int(told) > most:
-        raise _too_large(most)
+        raise too_large(most)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -164,16 +164,13 @@ async def read_body(request: Request, gateway: Gateway) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > most:
-                    raise _too_large(most)
+                    raise too_large(most)
     except TimeoutError:
         raise RequestRefused(
             f"The body did not come within {seconds:g} s.", status=408, code="request_timeout"
         ) from None
-    return b"".join(pieces)
-
-
-def _too_large(most: int) -> RequestRefused:
-    return RequestRefused(f"The body is larger than {most:,} bytes.", status=413, code="request_too_large")
+    body = b"".join(pieces)
+    return body if encoding != ENCODING else await asyncio.to_thread(unpacked, body, most)
 
 
 def refusal(error: RequestRefused) -> Response:

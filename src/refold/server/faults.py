@@ -23,22 +23,49 @@ from refold.errors import (
     RequestRefused,
     ResponseIncomplete,
 )
-from refold.model.events import http_error
+from refold.model.events import IDLE_TIMEOUT, http_error
+from refold.server.blocks import Event
 
 OVERFLOW = "context_length_exceeded"
 FAILED = "server_error"
 SERVER_FAULT = 500
 KEY_REFUSED = (401, 403)
 HIDDEN = b"***"
+CUT = "…"  # where a long text of the upstream's ends
+UPSTREAM = "the upstream"
 SHORTEST_SECRET = 6  # characters: shorter ones would hide half a text
+_UNANSWERED = {  # an upstream that answers nothing: code → status, text
+    "upstream_unreachable": (502, "The upstream of this gateway cannot be reached."),
+    "upstream_timeout": (504, "The upstream of this gateway did not answer in time."),
+    "upstream_closed": (502, "The upstream closed the connection without an answer."),
+}
 
 
 def hidden(body: bytes, secrets: Iterable[str]) -> bytes:
-    """A text without these secrets."""
+    """A text, or a JSON text, without these secrets."""
     for secret in secrets:
         if len(secret) >= SHORTEST_SECRET:
-            body = body.replace(secret.encode("utf-8", "replace"), HIDDEN)
+            escaped = dump(secret)[1:-1]
+            for spelled in {secret.encode("utf-8", "replace"), escaped, escaped.replace(b"/", rb"\/")}:
+                body = body.replace(spelled, HIDDEN)
     return body
+
+
+def without(event: Event, secrets: Iterable[str]) -> Event:
+    """An event without these secrets."""
+    secrets = [*secrets]
+    return event._replace(data=hidden(event.data, secrets), raw=hidden(event.raw, secrets))
+
+
+def _unsaid(error: ModelError, secrets: Iterable[str], address: str) -> str:
+    """What an error says, without secrets (long texts were cut, so perhaps in the middle of one) and without where the
+    upstream is: that is the gateway's own affair."""
+    secrets = [*secrets]
+    text = hidden(str(error).encode("utf-8", "replace"), secrets).decode("utf-8", "replace")
+    for secret in secrets:
+        for length in range(min(len(secret) - 1, len(text)), SHORTEST_SECRET - 1, -1):
+            text = text.replace(f"{secret[:length]}{CUT}", f"{HIDDEN.decode()}{CUT}")
+    return text.replace(address, UPSTREAM) if address else text
 
 
 # --- as documents and events -------------------------------------------------------------------------------
@@ -100,19 +127,35 @@ def refused_by(
         return _own_key_refused(status)
     told = _told(body)
     kind = "invalid_request_error" if status < SERVER_FAULT else "server_error"
-    message = str(told.get("message") or error)
+    message = str(told.get("message") or _unsaid(error, secrets, provider.base_url))
     wait = error.retry_after if isinstance(error, ModelUnavailable) else None
     code = told.get("code") if isinstance(told.get("code"), str) else None
     if 300 <= status < 400:
-        return RequestRefused(message, status=502, code="upstream_redirects", kind="server_error")
+        return _redirected(status)
     complete = isinstance(told.get("message"), str)
-    whole = {"type": kind, "param": None, "code": None, **told} if complete else None
+    whole = {"type": kind, "param": None, "code": None, **_as_texts(told)} if complete else None
     return RequestRefused(message, status=status, code=code, kind=kind, retry_after=wait, told=whole)
+
+
+def _as_texts(told: dict[str, Any]) -> dict[str, Any]:
+    """An error object without what is no text where the API has one: vLLM and llama.cpp tell the status as its code."""
+    return {key: value for key, value in told.items() if key not in ("type", "param", "code") or isinstance(value, str)}
+
+
+def unanswered(code: str) -> RequestRefused:
+    """The answer where the upstream gave none, for one of three reasons."""
+    status, text = _UNANSWERED[code]
+    return RequestRefused(text, status=status, code=code, kind="server_error")
 
 
 def _own_key_refused(status: int) -> RequestRefused:
     text = f"The upstream did not take the gateway's key ({status}): whoever runs the gateway must set another one."
     return RequestRefused(text, status=502, code="upstream_refused_key", kind="server_error")
+
+
+def _redirected(status: int) -> RequestRefused:
+    text = f"The upstream redirects ({status}): whoever runs the gateway must set another address."
+    return RequestRefused(text, status=502, code="upstream_redirects", kind="server_error")
 
 
 def _told(body: bytes) -> dict[str, Any]:
@@ -143,22 +186,28 @@ def overflow(error: ContextWindowExceeded, window: int | None) -> RequestRefused
 
 
 def of_model(
-    error: ModelError, window: int | None, secrets: Iterable[str] = (), *, own_key: bool = False
+    error: ModelError, window: int | None, secrets: Iterable[str] = (), *, own_key: bool = False, address: str = ""
 ) -> RequestRefused:
-    """The answer for an error of refold.model: a compaction that the upstream did not give."""
-    text = hidden(str(error).encode(), secrets).decode("utf-8", "replace")
+    """The answer for an error of refold.model: a compaction that the upstream, which is at `address`, did not give."""
+    text = _unsaid(error, secrets, address)
     match error:
         case ContextWindowExceeded():
             return overflow(ContextWindowExceeded(text, limit=error.limit), window)
         case ModelRefused() if own_key and error.status in KEY_REFUSED:
             return _own_key_refused(error.status)
+        case ModelRefused() if error.status and 300 <= error.status < 400:
+            return _redirected(error.status)
         case ModelRefused():
             status = error.status if error.status and error.status >= 400 else 400
             return RequestRefused(text, status=status, code=error.code)
         case ResponseIncomplete():
             return RequestRefused(text, status=502, code="incomplete", kind="server_error")
+        case BadModelStream() if str(error) == IDLE_TIMEOUT:
+            return unanswered("upstream_timeout")
         case BadModelStream():
             return RequestRefused(text, status=502, code=FAILED, kind="server_error")
+        case ModelUnavailable() if error.status is None and error.request_level:
+            return unanswered("upstream_closed" if error.reached else "upstream_unreachable")
         case ModelUnavailable():
             code = "rate_limit_exceeded" if error.status == 429 else FAILED
             wait = error.retry_after

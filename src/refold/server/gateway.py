@@ -17,13 +17,14 @@ from refold.server.answering import Answering
 from refold.server.callers import Admission, Caller
 from refold.server.counting import counted, estimated
 from refold.server.exchange import Exchange
-from refold.server.incoming import Asked, Given, read_request
+from refold.server.incoming import Asked, Given, read_request, refused
 from refold.server.metrics import Metrics
 from refold.server.settings import GatewaySettings, Secrets
 from refold.server.store import ResponseStore
 from refold.server.upstream import Document, upstream_for
 from refold.server.windows import opened, trailing_messages
 
+REFERENCE = "item_reference"
 NO_LIST = (404, 405, 501)  # of an upstream that has no list of models
 
 
@@ -67,6 +68,7 @@ class Gateway:
         held: tuple[str, tuple[Given, ...]] | None = None,
         opens: bool = True,
     ) -> Exchange:
+        self._refuse_references(asked)
         before: Sequence[Given] = ()
         is_held = held is not None and held[0] == asked.previous
         if held is not None and is_held:
@@ -84,6 +86,15 @@ class Gateway:
         keeps = self.settings.takes_all or "compaction" in self.settings.accepts
         limit = self.settings.context_window
         return opened(window, self.secrets.keys, caller.tenant, window=limit, keeps=keeps)
+
+    def _refuse_references(self, asked: Asked) -> None:
+        """Raises RequestRefused for an item that only names one, where the upstream does not know the name."""
+        if self.settings.takes_all or REFERENCE in self.settings.accepts:
+            return
+        for number, given in enumerate(asked.items):
+            if given.item.get("type") == REFERENCE:
+                text = f"input[{number}] refers to an item that this gateway does not keep: send the item itself"
+                raise refused(f"input[{number}]", text, "unsupported_value")
 
     def _inline(self, asked: Asked, window: Sequence[Given], told: Sequence[Given]) -> int:
         """How many of the items are compacted before the rest is answered; 0: none."""

@@ -46,8 +46,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     compacts: bool = False  # the input ended with a trigger, which `items` does not hold
 
     def value(self, key: str) -> Any:
-        """A key's value; None where it is not there."""
-        return load(self.keys[key])[0] if key in self.keys else None
+        """A key's value; None where it is not there. Raises RequestRefused for one that is no JSON after all."""
+        return _loaded(self.keys[key], key) if key in self.keys else None
 
     def told(self) -> dict[str, Any]:
         """Every key but the input, read: what a response object repeats."""
@@ -78,7 +78,7 @@ def read_request(body: bytes, *, needs_model: bool = True, takes_trigger: bool =
         model=_typed(keys, "model", str) or "",
         stream=_typed(keys, "stream", bool) or False,
         store=_typed(keys, "store", bool) is not False,
-        previous=_typed(keys, "previous_response_id", str) or None,
+        previous=_typed(keys, "previous_response_id", str),
         instructions=_typed(keys, "instructions", str),
         threshold=_threshold(keys),
         compacts=compacts,
@@ -90,7 +90,7 @@ def read_request(body: bytes, *, needs_model: bool = True, takes_trigger: bool =
 def _check(asked: Asked, needs_model: bool) -> None:
     if needs_model and not asked.model:
         raise refused("model", "Missing required parameter: 'model'.", "missing_required_parameter")
-    if "input" not in asked.keys and "previous_response_id" not in asked.keys:
+    if asked.keys.get("input", b"null") == b"null" and asked.previous is None:
         raise refused("input", "Missing required parameter: 'input'.", "missing_required_parameter")
     tools = asked.value("tools")
     if tools is not None and not (is_list(tools) and all(map(is_object, tools))):
@@ -163,11 +163,16 @@ def _threshold(keys: Mapping[str, bytes]) -> int | None:
             raise refused(f"{where}.type", f"Invalid value for '{where}.type': expected 'compaction'.", "invalid_value")
         if threshold is None:
             continue
-        if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < LEAST_THRESHOLD:
+        if not _is_whole(threshold) or threshold < LEAST_THRESHOLD:
             text = f"Invalid value for '{where}.compact_threshold': expected a number of tokens."
             raise refused(f"{where}.compact_threshold", text, "invalid_value")
-        found = threshold if found is None else min(found, threshold)
+        found = int(threshold) if found is None else min(found, int(threshold))
     return found
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether JSON says a whole number: 1.0 is one, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
 
 
 def refused(param: str, text: str, code: str | None = None) -> RequestRefused:

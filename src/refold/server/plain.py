@@ -19,7 +19,7 @@ from refold.core.chat_completions_tools import Called, ToolSet, arguments_of, fl
 from refold.core.items import Item, as_text, content_parts, message_text, spelled, user_message
 from refold.core.jsonio import dump, is_list, is_object
 from refold.errors import RequestRefused
-from refold.server.incoming import Asked, Given, refused
+from refold.server.incoming import Asked, Given
 from refold.server.settings import GatewaySettings
 
 PLAIN_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning"})
@@ -35,7 +35,7 @@ NAME_OF = {  # what `accepts` calls an item or a tool
 }
 REASONING = "reasoning.encrypted_content"  # in `include`
 NOT_UPSTREAM = ("context_management", "previous_response_id")  # keys that the gateway itself answers for
-SHORTEST = 1
+MESSAGE = b'"message"'
 
 
 class Spelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def spelled_for(asked: Asked, items: Sequence[Given], settings: GatewaySettings)
     if model != asked.model:
         keys["model"] = dump(model)
     if settings.takes_all or settings.upstream_api == "chat":  # the other translation knows all of it
-        return Spelled(keys=keys, items=tuple(given.raw for given in items))
+        return Spelled(keys=keys, items=tuple(_in_role(given, settings.developer_role) for given in items))
     plain = _Plain(settings)
     called = plain.tools(keys, asked, items)
     said = tuple(raw for number, given in enumerate(items) for raw in plain.item(given, number))
@@ -127,7 +127,7 @@ class _Plain:
         if said is None:
             return ()
         said = self._clean(said)
-        return (given.raw,) if said is item else (dump(said),)
+        return (given.raw,) if said is item and not _lacks_type(given) else (dump(said),)
 
     def _said(self, item: Item, kind: str, number: int) -> Item | None:
         match kind:
@@ -164,9 +164,6 @@ class _Plain:
         return _without(item, "encrypted_content")
 
     def _unknown(self, item: Item, kind: str, number: int) -> Item | None:
-        if kind == "item_reference":
-            text = f"input[{number}] refers to an item that this gateway does not keep: send the item itself"
-            raise refused(f"input[{number}]", text, "unsupported_value")
         if self.settings.unknown_items == "pass":
             return item
         if self.settings.unknown_items == "refuse":
@@ -189,6 +186,18 @@ class _Plain:
         if item.get("role") == "developer" and self.settings.developer_role != "developer":
             return {**item, "role": self.settings.developer_role}
         return item
+
+
+def _lacks_type(given: Given) -> bool:
+    """Whether what the model said stands there in the short form, without its type, which llama.cpp refuses."""
+    return given.item.get("role") == "assistant" and MESSAGE not in given.raw
+
+
+def _in_role(given: Given, role: str) -> bytes:
+    """An item of which nothing else is to be changed."""
+    if role == "developer" or given.item.get("role") != "developer":
+        return given.raw
+    return dump({**given.item, "role": role})
 
 
 def _brought(item: Item) -> list[Any]:

@@ -21,6 +21,7 @@ Method: TypeAlias = Literal["model", "flattened", "outline"]
 
 KEYS_VARIABLE = "REFOLD_GATEWAY_KEYS"
 TOKENS_VARIABLE = "REFOLD_GATEWAY_TOKENS"
+OTHERS = 0o077  # of a file's mode
 SHORTEST_TOKEN = 16  # characters: a bearer token for an open address must not be guessed
 ALL = "all"  # in `accepts`
 
@@ -34,6 +35,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str  # its base URL, with /v1 where it has one
     upstream_api: Literal["responses", "chat"] = "responses"
     key_env: str | None = None  # the variable with the upstream's key; None: see `Secrets.passes_bearer`
+    query_params: dict[str, str] = {}  # of each request's address
+    http_headers: dict[str, str] = {}  # of each request; no secret is here
+    env_http_headers: dict[str, str] = {}  # the same by the variables that hold them
     model_map: dict[str, str] = {}  # what clients ask for → what the upstream is asked for; "*": everything else
     chat: ChatSettings = ChatSettings()  # of a Chat Completions upstream
     context_window: int | None = None  # tokens of the upstream's model, where errors do not tell it
@@ -71,6 +75,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
             env_key=None,
             wire_api=self.upstream_api,
             chat=self.chat,
+            query_params=self.query_params,
+            http_headers=self.http_headers,
             stream_idle_timeout_ms=round(self.idle_seconds * 1000),
         )
 
@@ -88,19 +94,21 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys that seal, the bearer tokens that may ask (SHA-256 → tenant), the upstream's key. Never shown."""
+    """The keys that seal, the tokens that may ask (SHA-256 → tenant), the upstream's key and headers. Never shown."""
 
     keys: KeyRing
     tenants: dict[bytes, str] = {}
     upstream_key: str | None = None
+    upstream_headers: dict[str, str] = {}  # by their names in lower case
 
     def __repr__(self) -> str:
         return f"Secrets({self.keys!r}, {len(self.tenants)} tokens)"
 
     @property
     def passes_bearer(self) -> bool:
-        """Whether the upstream is sent the client's own bearer: only where that is not a token of the gateway's."""
-        return self.upstream_key is None and not self.tenants
+        """Whether the upstream is sent the client's own bearer: only where that is not a token of the gateway's,
+        and nothing else says who asks."""
+        return self.upstream_key is None and not self.tenants and not self.upstream_headers
 
 
 def is_loopback(host: str) -> bool:
@@ -117,7 +125,8 @@ def checked(settings: GatewaySettings) -> GatewaySettings:
     """The settings, when they can be. Raises ConfigError that says what to do."""
     from refold.model.client import endpoint
 
-    endpoint(settings.provider())
+    if endpoint(settings.provider()).userinfo:
+        raise ConfigError("upstream", "holds a password, which everybody on this machine could read: use --key-env")
     for name in (
         "max_body_bytes",
         "max_requests",
@@ -154,18 +163,22 @@ def read_secrets(settings: GatewaySettings, environ: Mapping[str, str]) -> Secre
     if not is_loopback(settings.host) and not tenants:
         why = f"anybody could reach {settings.host}: set {TOKENS_VARIABLE} or name a file of bearer tokens"
         raise ConfigError("tokens", why)
-    return Secrets(keys=keys, tenants=tenants, upstream_key=_upstream_key(settings, environ))
+    key = None if settings.key_env is None else _exported(settings.key_env, "the API key", settings, environ)
+    headers = {
+        name.lower(): _exported(variable, f"the header {name}", settings, environ)
+        for name, variable in settings.env_http_headers.items()
+    }
+    return Secrets(keys=keys, tenants=tenants, upstream_key=key, upstream_headers=headers)
 
 
-def _upstream_key(settings: GatewaySettings, environ: Mapping[str, str]) -> str | None:
-    if settings.key_env is None:
-        return None
-    key = environ.get(settings.key_env, "").strip()
-    if not key:
-        raise ConfigError(settings.key_env, f"is not set; export it with the API key for {settings.upstream}")
-    if not key.isascii() or not key.isprintable():
-        raise ConfigError(settings.key_env, "holds a character that no header can have")
-    return key
+def _exported(variable: str, what: str, settings: GatewaySettings, environ: Mapping[str, str]) -> str:
+    """What a variable holds, which the upstream is sent."""
+    value = environ.get(variable, "").strip()
+    if not value:
+        raise ConfigError(variable, f"is not set; export it with {what} for {settings.upstream}")
+    if not value.isascii() or not value.isprintable():
+        raise ConfigError(variable, "holds a character that no header can have")
+    return value
 
 
 def _tenants(settings: GatewaySettings, environ: Mapping[str, str]) -> dict[bytes, str]:
@@ -183,6 +196,16 @@ def _tenants(settings: GatewaySettings, environ: Mapping[str, str]) -> dict[byte
         name, token = (name.strip(), token.strip()) if named and token.strip("=") else ("", line)
         if len(token) < SHORTEST_TOKEN:
             raise ConfigError(where, f"the token of line {number} is shorter than {SHORTEST_TOKEN} characters")
+        if not (token.isascii() and token.isprintable()) or " " in token:
+            raise ConfigError(where, f"the token of line {number} holds a character that no bearer token can have")
         digest = sha256(token.encode()).digest()
-        tenants[digest] = f"name:{name}" if name else f"token:{digest.hex()}"
+        tenant = f"name:{name}" if name else f"token:{digest.hex()}"
+        if tenants.setdefault(digest, tenant) != tenant:
+            raise ConfigError(where, f"the token of line {number} was given another name before")
     return tenants
+
+
+def readable_by_others(settings: GatewaySettings) -> list[str]:
+    """The files of secrets that not only their owner may read."""
+    files = [name for name in (settings.keys_file, settings.tokens_file, settings.store) if name is not None]
+    return [name for name in files if Path(name).exists() and Path(name).stat().st_mode & OTHERS]

@@ -22,6 +22,7 @@ from refold.server.incoming import Given, read_items
 
 VERSION = 1  # of the tables; a file of another version is not touched
 BUSY_SECONDS = 10.0  # that another worker may hold the file
+LONGEST_ID = 200  # characters of an id that an error repeats
 LONGEST_CHAIN = 10_000  # responses; no conversation is longer without a compaction
 SWEEP_SECONDS = 60.0  # between two deletions of what is too old
 
@@ -140,6 +141,11 @@ class ResponseStore:
         raise not_found(response_id)
 
 
+def check(path: str | None) -> None:
+    """Raises ConfigError for a file that cannot be a store: it is said before anything is listened for."""
+    ResponseStore(path, retention_days=1)._close()
+
+
 def stored_output(output: Sequence[dict[str, object]]) -> bytes:
     """A response's output as it is stored."""
     return dump(list(output))
@@ -148,11 +154,11 @@ def stored_output(output: Sequence[dict[str, object]]) -> bytes:
 def not_found(response_id: str) -> RequestRefused:
     """The error of a `previous_response_id` that names nothing this tenant has."""
     return RequestRefused(
-        f"Previous response with id '{response_id}' not found.",
+        f"Previous response with id '{response_id[:LONGEST_ID]}' not found.",
         code="previous_response_not_found",
         param="previous_response_id",
     )
 
 
 def _missing(response_id: str) -> RequestRefused:
-    return RequestRefused(f"Response with id '{response_id}' not found.", status=404)
+    return RequestRefused(f"Response with id '{response_id[:LONGEST_ID]}' not found.", status=404)

@@ -8,7 +8,7 @@ Rule 3: an answer that is an error is raised as RequestRefused; a stream that br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -20,7 +20,7 @@ from refold.model.compact import IDLE_TIMES
 from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT
 from refold.server.blocks import ENDS, Event, EventCutter
 from refold.server.callers import Caller
-from refold.server.faults import refused_by
+from refold.server.faults import hidden, refused_by, unanswered
 from refold.server.settings import GatewaySettings, Secrets
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from refold.model.responses import ResponsesModel
 
+MOST_IDLE = 32  # connections: the client looks at each idle one whenever a request begins or ends
 LEFTOVER_SECONDS = 0.2  # what follows the last event (`[DONE]`, the end of the message) came with it, or will not
 MOST_BYTES = 256 << 20  # of an answer that is no stream
 ERROR_BYTES = 256 * 1024
 ERROR_SECONDS = 10.0
+LONGEST_QUERY = 8_192  # characters
 # What of a client's headers the upstream is told, and of the upstream's the client.
 TO_UPSTREAM = ("openai-organization", "openai-project", "x-codex-", "x-client-request-id", "session-id", "thread-id")
 TO_UPSTREAM += ("originator", "user-agent", "x-stainless-", "idempotency-key", "x-openai-")
@@ -68,19 +70,18 @@ class Upstream:
         self.settings = settings
         self.provider = settings.provider()
         self.url = endpoint(self.provider)
-        self.owns_key = secrets.upstream_key is not None  # which the upstream is sent for every client
-        self._client = new_client(self.provider, self.url)
-        self._models: dict[str, ResponsesModel] = {}
+        self.owns_key = bool(secrets.upstream_key or secrets.upstream_headers)  # the same for every client
+        self._client = new_client(self.provider, self.url, most_idle=MOST_IDLE)
+        self._configured = {name.lower(): value for name, value in settings.http_headers.items()}
 
     async def close(self) -> None:
-        for model in self._models.values():
-            await model.close()
         await self._client.aclose()
 
     async def document(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> Document:
         """The whole answer, as it came. Raises RequestRefused."""
         async with self._answer("POST", self.url, body, caller, _told(headers), streamed=False) as response:
-            return Document(response.status_code, passed_on(response.headers), await self._whole(response))
+            headers = passed_on(response.headers, caller.secrets)
+            return Document(response.status_code, headers, hidden(await self._whole(response), caller.secrets))
 
     @asynccontextmanager
     async def stream(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
@@ -89,35 +90,29 @@ class Upstream:
             self._answer("POST", self.url, body, caller, _told(headers), streamed=True) as response,
             aclosing(_events(response)) as events,
         ):
-            yield Answer(passed_on(response.headers), events)
+            yield Answer(passed_on(response.headers, caller.secrets), events)
 
     async def models(self, caller: Caller, query: str = "") -> Document:
         """The upstream's list of models."""
         url = self.url.copy_with(path=self.url.path.removesuffix("/responses") + "/models")
+        if len(query) > LONGEST_QUERY:
+            raise RequestRefused(f"The query is longer than {LONGEST_QUERY:,} characters.", param="query")
         if query:
-            url = url.copy_with(query=query.encode())
+            url = url.copy_with(query=b"&".join(filter(None, (url.query, query.encode()))))
         async with self._answer("GET", url, b"", caller, {}, streamed=False) as response:
-            return Document(response.status_code, passed_on(response.headers), await self._whole(response))
+            headers = passed_on(response.headers, caller.secrets)
+            return Document(response.status_code, headers, hidden(await self._whole(response), caller.secrets))
 
-    def model(self, slug: str) -> ResponsesModel:
-        """The upstream as a model, for summaries."""
-        if slug not in self._models:
-            if len(self._models) > 64:  # clients may ask for any name
-                self._models.clear()
-            self._models[slug] = self._new_model(slug)
-        return self._models[slug]
-
-    def request(self, body: dict[str, Any], caller: Caller, headers: Mapping[str, str]) -> Request:
-        """A request for `model(…).sample`."""
-        told = _told(headers) | ({"authorization": caller.authorization} if caller.authorization else {})
-        return Request(head=dump(body), parts=(), tail=b"", items=0, headers=told)
-
-    # --- for subclasses ---
-
-    def _new_model(self, slug: str) -> ResponsesModel:
+    def new_model(self, slug: str) -> ResponsesModel:
+        """The upstream as a model, for one summary; whoever asked for it closes it."""
         from refold.model.responses import ResponsesModel
 
         return ResponsesModel(self.settings.profile(slug), self.provider)
+
+    def request(self, body: dict[str, Any], caller: Caller, headers: Mapping[str, str]) -> Request:
+        """A request for `new_model(…).sample`."""
+        told = _told(headers) | caller.sent()
+        return Request(head=dump(body), parts=(), tail=b"", items=0, headers=told)
 
     @asynccontextmanager
     async def _answer(
@@ -133,7 +128,7 @@ class Upstream:
             )
         own = {"accept": "text/event-stream" if streamed else "application/json", "accept-encoding": "identity"}
         own |= {"content-type": "application/json"} if body else {}
-        own |= {"authorization": caller.authorization} if caller.authorization else {}
+        own |= self._configured | caller.sent()
         message = self._client.build_request(
             method, url, headers={**headers, **own}, content=body or None, timeout=limits
         )
@@ -198,12 +193,8 @@ class Upstream:
         import httpx2
 
         if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError | httpx2.ProxyError):
-            text, status, code = "The upstream of this gateway cannot be reached.", 502, "upstream_unreachable"
-        elif isinstance(error, httpx2.TimeoutException):
-            text, status, code = "The upstream of this gateway did not answer in time.", 504, "upstream_timeout"
-        else:
-            text, status, code = "The upstream closed the connection without an answer.", 502, "upstream_closed"
-        return RequestRefused(text, status=status, code=code, kind="server_error")
+            return unanswered("upstream_unreachable")
+        return unanswered("upstream_timeout" if isinstance(error, httpx2.TimeoutException) else "upstream_closed")
 
 
 async def _events(response: httpx2.Response) -> AsyncGenerator[Event]:
@@ -244,13 +235,17 @@ def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _told(headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a client's headers the upstream is told. Names are lower case."""
-    return {name: value for name, value in headers.items() if name.startswith(TO_UPSTREAM)}
+    """What of a client's headers the upstream is told. Names are lower case. Only ASCII: httpx sends nothing else."""
+    return {name: value for name, value in headers.items() if name.startswith(TO_UPSTREAM) and value.isascii()}
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """What of the upstream's headers the client is told."""
-    return {name.lower(): value for name, value in headers.items() if name.lower().startswith(TO_CLIENT)}
+def passed_on(headers: Mapping[str, str], secrets: Sequence[str]) -> dict[str, str]:
+    """What of the upstream's headers the client is told: none that repeats a secret."""
+    return {
+        name.lower(): value
+        for name, value in headers.items()
+        if name.lower().startswith(TO_CLIENT) and hidden(value.encode(), secrets) == value.encode()
+    }
 
 
 def upstream_for(settings: GatewaySettings, secrets: Secrets) -> Upstream:

@@ -193,9 +193,11 @@ async def _place(scope: Scope, asked: CommandAsked, rules: Rules) -> Place:
 
 
 def _secrets(scope: Scope) -> tuple[str, ...]:
-    """The names of variables that hold the keys of providers and tool servers."""
+    """The names of variables that hold the keys of providers, tool servers and the gateway's upstream."""
     providers = (scope.model.provider, *scope.memory.config.model_providers.values())
     names = [name for provider in providers for name in (provider.env_key, *provider.env_http_headers.values())]
+    serve = scope.memory.config.serve
+    names += [serve.key_env, *(serve.env_http_headers or {}).values()]
     for server in scope.memory.config.mcp_servers.values():
         names += [server.bearer_token_env_var, *server.env_http_headers.values()]
     return tuple(dict.fromkeys(name for name in names if name))
