@@ -229,6 +229,35 @@ def test_an_older_checkpoint_that_is_damaged_inside_is_not_counted(tmp_path: Pat
     assert thread.compactions == (1 if damaged else 2)
 
 
+COUNT = '"info":{"last_token_usage":%s,"total_token_usage":{"input_tokens":7,"output_tokens":2,"total_tokens":9}'
+COUNTS = [
+    COUNT % '{"input_tokens":5,"output_tokens":1,"total_tokens":6,"of_tomorrow":1}' + ',"model_context_window":99}}}',
+    COUNT % '{"input_tokens":5.0,"total_tokens":6}' + "}}}",
+    COUNT % '{"input_tokens":"5"}' + "}}}",
+    COUNT % '{"input_tokens":"five"}' + "}}}",
+    COUNT % "null" + "}}}",
+    COUNT % "{}" + ',"last_token_usage":{"input_tokens":3}}}}',
+    COUNT % '{"input_tokens":5}' + '},"info":null}}',
+    COUNT % '{"input_tokens":5}' + '},"type":"task_complete"}}',
+    COUNT % '{"input_tokens":5}' + '}},"type":"turn_context","x":{}}',
+    COUNT % '{"input_tokens":99999999999999999999}' + "}}}",
+    COUNT % '{"input_tokens":5,"x":"\\ud83d"}' + "}}}",
+    COUNT % '{"input_tokens":5' + "}}}",
+    '"info":{"last_token_usage":{"input_tokens":5}}}}',
+    '"info":{}}}',
+    '"info":null}}',
+]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("behind", [False, True], ids=["without a checkpoint", "behind one"])
+def test_a_count_of_tokens_is_the_same_read_the_quick_way(tmp_path: Path, count: str, behind: bool) -> None:
+    path = written(tmp_path, META, said("one"), counted(4), *([checkpoint("S")] if behind else []), said("two"))
+    start = b'{"timestamp":"2026-01-01T00:00:00.000Z","ordinal":9,"type":"event_msg","payload":{"type":"token_count",'
+    path.write_bytes(path.read_bytes() + start + count.encode() + b"\n")
+    assert same_state(read_thread(path), Thread.replay(read_lines(path)))
+
+
 # --- as if it ended earlier ------------------------------------------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ def origin_of(item: Item) -> Origin:
     """Where an item came from: what it says itself, else what its type, role and text show."""
     kind = item.get("type")
     if kind != "message":
-        return "tool" if str(kind).endswith("_output") else "model"
+        return "tool" if isinstance(kind, str) and kind.endswith("_output") else "model"
     role = item.get("role")
     if role == "assistant":
         return "model"

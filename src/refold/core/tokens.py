@@ -75,9 +75,11 @@ def _lengths(item: Item, *keys: str) -> int:
     total = 0
     for key in keys:
         value = item.get(key)
+        if value is None:
+            continue
         if isinstance(value, str):
-            total += _bytes(value)
-        elif value is not None and key in ("arguments", "input"):
+            total += len(value) if value.isascii() else len(value.encode())
+        elif key in ("arguments", "input"):
             total += len(msgspec.json.encode(value))
     return total
 

@@ -78,7 +78,9 @@ class Digest:
             self._start, self._blocks, self._count, self._state = start, blocks, 0, sha256(start)
         joined = not start.endswith(b"[")
         for block in blocks[self._count :]:
-            self._state.update(b"," + block if joined or self._count else block)
+            if joined or self._count:
+                self._state.update(b",")
+            self._state.update(block)
             self._count += 1
         state = self._state.copy()
         rest = b",".join(loose)

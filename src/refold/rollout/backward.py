@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from refold.core.compaction.carried import carried_by, told_by_another
 from refold.core.compaction.shadow import seal_of, shadows_of
 from refold.core.history import is_user_turn
-from refold.core.lines import has_ordinal, mattering, ordinal_of, unfolded
+from refold.core.lines import has_ordinal, mattering, ordinal_of, skimmed
 from refold.core.records import (
     Compacted,
     EventKept,
@@ -155,12 +155,15 @@ class _Search:
 
     def _from(self, start: int) -> Iterator[Line]:
         """The lines from a place on, as `read_lines` gives them for a fold."""
-        skimmed, before = -1, None
+        highest, before = -1, None
         for number, offset, raw in raw_lines(self.file, self.path, start=start):
             if offset >= self.end:
                 break
-            if (ordinal := unfolded(raw)) is not None:
-                skimmed = max(skimmed, ordinal)
+            if (found := skimmed(raw)) is not None:
+                if isinstance(found, Line):
+                    yield found
+                elif found > highest:
+                    highest = found
                 continue
             line = self.reading.decode(raw, number + (before or 0))
             if line is None:
@@ -169,8 +172,8 @@ class _Search:
                 before = self._lines_before(start)
                 line = self.reading.decode(raw, number + before) or line
             yield line
-        if skimmed >= 0:
-            yield Line(skimmed, EventKept({}))
+        if highest >= 0:
+            yield Line(highest, EventKept({}))
 
     def _lines_before(self, end: int) -> int:
         places = range(0, end, self.block)

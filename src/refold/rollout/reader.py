@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import io
+import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import IO, cast
 from msgspec.structs import replace
 
 from refold.core.jsonio import dump, is_object, load
-from refold.core.lines import decode, has_ordinal, unfolded
+from refold.core.lines import decode, has_ordinal, skimmed
 from refold.core.records import EventKept, Line, SessionStarted
 from refold.errors import RolloutCorrupt, RolloutError, RolloutNotFound
 from refold.rollout.blobs import BLOBS, KEPT, MARK, BlobReader, folder_of
@@ -29,17 +31,20 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
     `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
-    skimmed, reading = -1, Reading(path)
+    highest, reading = -1, Reading(path)
     with open_rollout(path) as file:
         for number, offset, raw in raw_lines(file, path, head):
-            if skim and (ordinal := unfolded(raw)) is not None:
-                skimmed = max(skimmed, ordinal)
+            if skim and (found := skimmed(raw)) is not None:
+                if isinstance(found, Line):
+                    yield found
+                elif found > highest:
+                    highest = found
                 continue
             line = reading.decode(raw, number) if b"$" in raw else decode(raw, number)  # most lines have none
             if line is not None:
                 yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
-    if skimmed >= 0:
-        yield Line(skimmed, EventKept({}))
+    if highest >= 0:
+        yield Line(highest, EventKept({}))
 
 
 class Reading:
@@ -164,26 +169,39 @@ def raw_lines(
     Raises RolloutError, RolloutCorrupt as `read_lines` does.
     """
     number, offset = 0, start
-    longest = MAX_LINE_BYTES if head is None else max(head, MAX_FIRST_LINE_BYTES)
     try:
         if file.tell() != start:
             file.seek(start)
-        while longest > 0 and (raw := file.readline(longest)):
-            number += 1
-            if len(raw) == longest and not raw.endswith(b"\n"):
-                if head is not None and number > 1:
-                    return  # it goes on beyond the head
-                where = f"a line at byte {offset}" if start else f"line {number}, at byte {offset},"
-                raise RolloutCorrupt(
-                    f"{path}: {where} is longer than {longest:,} bytes", line=None if start else number
-                )
+        # where no line can be too long, they are read the quick way
+        lines = file if head is None and _most_bytes(file) <= MAX_LINE_BYTES else _limited(file, path, head, start)
+        for number, raw in enumerate(lines, 1):
             yield number, offset, raw.removeprefix(codecs.BOM_UTF8) if offset == 0 else raw
             offset += len(raw)
-            longest = MAX_LINE_BYTES if head is None else head - offset
     except RolloutError:
         raise
     except Exception as error:
         raise damage(path, error, number) or error from None
+
+
+def _most_bytes(file: IO[bytes]) -> float:
+    """Bytes that a file can give; infinite where it is unpacked as it is read."""
+    return os.fstat(file.fileno()).st_size if isinstance(file, io.BufferedReader) else float("inf")
+
+
+def _limited(file: IO[bytes], path: Path, head: int | None, start: int) -> Iterator[bytes]:
+    """The lines, or those that lie wholly in the head. Raises RolloutCorrupt for one that is too long."""
+    number, offset = 0, start
+    longest = MAX_LINE_BYTES if head is None else max(head, MAX_FIRST_LINE_BYTES)
+    while longest > 0 and (raw := file.readline(longest)):
+        number += 1
+        if len(raw) == longest and not raw.endswith(b"\n"):
+            if head is not None and number > 1:
+                return  # it goes on beyond the head
+            where = f"a line at byte {offset}" if start else f"line {number}, at byte {offset},"
+            raise RolloutCorrupt(f"{path}: {where} is longer than {longest:,} bytes", line=None if start else number)
+        yield raw
+        offset += len(raw)
+        longest = MAX_LINE_BYTES if head is None else head - offset
 
 
 def _text(raw: bytes) -> str:

@@ -132,7 +132,7 @@ async def _record_outputs(scope: Scope) -> None:
 async def _stream(scope: Scope) -> AsyncGenerator[ModelEvent]:
     thread = scope.memory.thread
     identity = Identity(thread_id=thread.id, turn_id=thread.open_turn, window_number=thread.window.number)
-    with without_collector():
+    with without_collector(ages=not scope.wire.encodes):  # the first request of a resumed session spells all of it
         prompt = scope.memory.prompt(scope.toolbox.specs, output_schema=scope.output_schema)
         request = scope.wire.request(prompt, identity)
     while scope.wire.repaired:

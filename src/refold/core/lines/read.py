@@ -38,9 +38,10 @@ from refold.core.records import (
 )
 from refold.core.usage import Usage
 
-# How a line begins that no fold looks into: mirrors and accounts are a third of a file.
-_UNFOLDED = re.compile(
-    rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:event_msg","payload":\{"type":"item_completed|token_usage_record)"'
+# How a line begins that no fold looks into, or that counts tokens: mirrors and counts are the half of a file.
+_SKIMMED = re.compile(
+    rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),"type":"(?:token_usage_record"'
+    rb'|event_msg","payload":\{"type":"(?:item_completed"|(token_count","info":\{)))'
 )
 
 # How a line begins that says nothing beyond the history: all but the events named here, checkpoints and our own lines.
@@ -52,6 +53,27 @@ _BEFORE = (
 _PASSED = re.compile(_BEFORE % (b"", b"task_complete|turn_complete|turn_aborted|token_count|"))
 _UNCOUNTED = re.compile(_BEFORE % (b"|turn_context", b""))
 _ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),')
+
+
+class _Info(msgspec.Struct):
+    last_token_usage: Usage
+    total_token_usage: Usage
+    model_context_window: Any = None
+
+
+class _Payload(msgspec.Struct):
+    type: str
+    info: _Info
+
+
+class _Count(msgspec.Struct):
+    timestamp: str
+    ordinal: int
+    type: str
+    payload: _Payload
+
+
+_as_count = msgspec.json.Decoder(_Count).decode
 
 
 def mattering(lines: list[bytes], *, only_counts: bool = False) -> list[bytes]:
@@ -66,10 +88,28 @@ def ordinal_of(raw: bytes) -> int | None:
     return int(seen[1]) if seen else None
 
 
-def unfolded(raw: bytes) -> int | None:
-    """The ordinal of a whole line that no fold looks into; None for every other line."""
-    seen = _UNFOLDED.match(raw)
-    return int(seen[1]) if seen and raw.endswith((b"}}\n", b"}}")) else None
+def skimmed(raw: bytes) -> int | Line | None:
+    """What a fold needs of a whole line, the quick way: the ordinal alone of one that it does not look into, the record
+    of a usual count of tokens; None: it is to be decoded."""
+    seen = _SKIMMED.match(raw)
+    if seen is None or not raw.endswith((b"}}\n", b"}}")):
+        return None
+    return int(seen[1]) if seen[2] is None else _count(raw)
+
+
+def _count(raw: bytes) -> Line | None:
+    try:
+        line = _as_count(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if line.type != "event_msg" or line.payload.type != "token_count":  # a line may say its keys twice
+        return None
+    info = line.payload.info
+    return Line(
+        line.ordinal,
+        UsageCounted(info.last_token_usage, info.total_token_usage, info.model_context_window),
+        line.timestamp,
+    )
 
 
 def decode(raw: bytes, line_number: int, whole: Callable[[JSON], tuple[JSON, str | None]] | None = None) -> Line | None:
