@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from refold.core.jsonio import dump, is_object, load
+from refold.core.jsonio import dump
 from refold.core.records import SessionStarted
 from refold.errors import RolloutError, RolloutNotFound
 from refold.rollout.blobs import folder_of
@@ -25,12 +25,12 @@ from refold.rollout.catalogue import Catalogue
 from refold.rollout.compressed import COMPRESSED, PART, aside_of
 from refold.rollout.disk import Disk
 from refold.rollout.file_name import DAMAGED, day_in, id_in
+from refold.rollout.index.names import NAMES, given_by, given_in
 from refold.rollout.lineage import base_of
 from refold.rollout.owner import held
 from refold.rollout.reader import read_lines
 
 SESSIONS, ARCHIVED = "sessions", "archived_sessions"  # of a home; the second has no folders of days
-NAMES = "session_index.jsonl"  # of a home: what its sessions are called; the real program reads the same file
 NOT_OURS = "only its own program may move or delete it; refold fork makes a session of refold's own from it"
 
 
@@ -345,7 +345,7 @@ def forget_names(home: Path, thread_ids: Collection[str]) -> None:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_EX)
         lines = file.readlines()
-        kept = [raw for raw in lines if (told := _named(raw)) is None or told[0] not in thread_ids]
+        kept = [raw for raw in lines if (told := given_by(raw)) is None or told[0] not in thread_ids]
         if len(kept) < len(lines):
             file.seek(0)
             file.writelines(kept)
@@ -354,21 +354,4 @@ def forget_names(home: Path, thread_ids: Collection[str]) -> None:
 
 def names_in(home: Path) -> dict[str, str]:
     """What the sessions of a home are called, by its list of names: the newest line counts; a log may know better."""
-    found: dict[str, str] = {}
-    try:
-        lines = (home / NAMES).read_bytes().splitlines()
-    except OSError:
-        return found
-    found.update(told for raw in lines if (told := _named(raw)) is not None)
-    return found
-
-
-def _named(raw: bytes) -> tuple[str, str] | None:
-    """The session that a line of the list is about, and its name; None where it is damaged."""
-    try:
-        value, _ = load(raw)
-    except ValueError:
-        return None
-    if not is_object(value) or not isinstance(value.get("id"), str):
-        return None
-    return value["id"], str(value.get("thread_name") or "")
+    return {thread_id: name for thread_id, (name, _) in given_in(home)}

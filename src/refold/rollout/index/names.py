@@ -18,13 +18,13 @@ from refold.rollout.index.reading import lines_from
 from refold.rollout.index.summary import Summary, time_of
 from refold.rollout.reader import damage, open_rollout
 
-GIVEN = "session_index.jsonl"
+NAMES = "session_index.jsonl"  # of a home
 _NAMING = (b"session_meta", b'"named"', b'"thread_name_updated"')
 
 
 def with_given(found: list[Summary], homes: Iterable[tuple[Path, bool]]) -> list[Summary]:
     """The sessions with the names that the real program's lists give them, where those are newer."""
-    given = {thread_id: named for home, _ in homes for thread_id, named in _given(home)}
+    given = {thread_id: named for home, _ in homes for thread_id, named in given_in(home)}
     return [_named(one, *given[one.id]) if one.id in given else one for one in found] if given else found
 
 
@@ -46,19 +46,24 @@ def named_in(path: Path, thread_id: str, own: bool) -> Summary | None:
     return Summary(**told, name=facts.name, named_at=time_of(facts.named_at))
 
 
-def _given(home: Path) -> Iterator[tuple[str, tuple[str, datetime | None]]]:
+def given_in(home: Path) -> Iterator[tuple[str, tuple[str, datetime | None]]]:
     """(id, (name, when it was given)), oldest first; what is no such line is passed over."""
     try:
-        lines = (home / GIVEN).read_bytes().splitlines()
+        lines = (home / NAMES).read_bytes().splitlines()
     except OSError:
         return
-    for raw in lines:
-        try:
-            line, _ = load(raw)
-        except ValueError:
-            continue
-        if is_object(line) and isinstance(line.get("id"), str):
-            yield line["id"], (cleaned(line.get("thread_name")), time_of(str(line.get("updated_at"))))
+    yield from (given for raw in lines if (given := given_by(raw)) is not None)
+
+
+def given_by(raw: bytes) -> tuple[str, tuple[str, datetime | None]] | None:
+    """The same of one line; None for what is no such line."""
+    try:
+        line, _ = load(raw)
+    except ValueError:
+        return None
+    if not is_object(line) or not isinstance(line.get("id"), str):
+        return None
+    return line["id"], (cleaned(line.get("thread_name")), time_of(str(line.get("updated_at"))))
 
 
 def _named(one: Summary, name: str, at: datetime | None) -> Summary:
