@@ -243,6 +243,7 @@ COUNTS = [
     COUNT % '{"input_tokens":99999999999999999999}' + "}}}",
     COUNT % '{"input_tokens":5,"x":"\\ud83d"}' + "}}}",
     COUNT % '{"input_tokens":5' + "}}}",
+    COUNT % '{"input_tokens":5}' + ',"model_context_window":' + '[{"a":' * 5_000 + "1" + "}]" * 5_000 + "}}}",
     '"info":{"last_token_usage":{"input_tokens":5}}}}',
     '"info":{}}}',
     '"info":null}}',

@@ -100,7 +100,7 @@ def skimmed(raw: bytes) -> int | Line | None:
 def _count(raw: bytes) -> Line | None:
     try:
         line = _as_count(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if line.type != "event_msg" or line.payload.type != "token_count":  # a line may say its keys twice
         return None
