@@ -219,14 +219,14 @@ def test_damaged_line_that_begins_like_a_checkpoint_is_passed_once(tmp_path: Pat
         assert texts(tail_of(path, block=block)) == ["S", "one", "two"]
 
 
-@pytest.mark.parametrize("damaged", [False, True])
-def test_an_older_checkpoint_that_is_damaged_inside_is_not_counted(tmp_path: Path, damaged: bool) -> None:
+@pytest.mark.parametrize("damage", [None, b'"OLD', b'"OLD","x":' + b"9" * 5_000])
+def test_an_older_checkpoint_that_is_damaged_inside_is_not_counted(tmp_path: Path, damage: bytes | None) -> None:
     path = written(tmp_path, META, said("zero"), checkpoint("OLD"), said("one"), checkpoint("NEW"), said("two"))
-    if damaged:
-        path.write_bytes(path.read_bytes().replace(b'"OLD"', b'"OLD'))
+    if damage:
+        path.write_bytes(path.read_bytes().replace(b'"OLD"', damage))
     thread = Thread.replay(tail_of(path).lines)
     assert same_state(thread, Thread.replay(read_lines(path)))
-    assert thread.compactions == (1 if damaged else 2)
+    assert thread.compactions == (1 if damage else 2)
 
 
 COUNT = '"info":{"last_token_usage":%s,"total_token_usage":{"input_tokens":7,"output_tokens":2,"total_tokens":9}'
@@ -243,6 +243,7 @@ COUNTS = [
     COUNT % '{"input_tokens":99999999999999999999}' + "}}}",
     COUNT % '{"input_tokens":5,"x":"\\ud83d"}' + "}}}",
     COUNT % '{"input_tokens":5' + "}}}",
+    COUNT % '{"input_tokens":5,"of_tomorrow":' + "9" * 5_000 + "}}}",
     COUNT % '{"input_tokens":5}' + ',"model_context_window":' + '[{"a":' * 5_000 + "1" + "}]" * 5_000 + "}}}",
     '"info":{"last_token_usage":{"input_tokens":5}}}}',
     '"info":{}}}',

@@ -8,6 +8,7 @@ rest looked through, for the remainder. Where even this is not enough, the file 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -46,6 +47,7 @@ STEP = 1 << 14  # bytes of the first look for a line's start; each further one i
 HEAD = 128  # bytes in which a line says what it is
 
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
+_TOO_LONG = re.compile(rb"[0-9]{4301}")  # digits that Python makes no number of
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -316,7 +318,7 @@ def _is_json(raw: bytes) -> bool:
         _skip(raw)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return True
+    return _TOO_LONG.search(raw) is None
 
 
 def _is_numbered(raw: bytes) -> bool:

@@ -55,6 +55,9 @@ _UNCOUNTED = re.compile(_BEFORE % (b"|turn_context", b""))
 _ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),')
 
 
+LONGEST_COUNT = 4_096  # bytes, many times what is usual; a number of more than 4,300 digits is damage
+
+
 class _Info(msgspec.Struct):
     last_token_usage: Usage
     total_token_usage: Usage
@@ -98,6 +101,8 @@ def skimmed(raw: bytes) -> int | Line | None:
 
 
 def _count(raw: bytes) -> Line | None:
+    if len(raw) > LONGEST_COUNT:
+        return None
     try:
         line = _as_count(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
