@@ -279,8 +279,8 @@ def test_input_above_the_threshold_is_compacted_before_it_is_answered(gateway: G
     assert told(after) == [
         "Be brief.",
         "Make the parser faster.",
-        "And now?",
         "summary: THE SUMMARY",
+        "And now?",
         "ANSWER",
         "And now?",
     ]
@@ -293,9 +293,10 @@ def test_input_above_the_threshold_is_compacted_in_a_document_too(gateway: Gatew
     assert [item["type"] for item in response["output"]] == ["compaction", "message"]
 
 
-def test_outputs_of_tools_are_compacted_with_what_they_answer(gateway: Gateways) -> None:
+def test_large_output_of_a_tool_is_compacted_with_what_it_answers(gateway: Gateways) -> None:
+    large = {**WORK[-1], "output": "y" * 8_000}
     with ResponsesServer(["THE SUMMARY", "ANSWER"]) as upstream:
-        gateway(upstream).events({"input": [SYSTEM, USER, LONG[-1], *WORK], **MANAGED})
+        gateway(upstream).events({"input": [SYSTEM, USER, *WORK[:-1], large], **MANAGED})
         assert told(upstream.requests[1]) == ["Be brief.", "Make the parser faster.", "summary: THE SUMMARY"]
 
 

@@ -100,7 +100,7 @@ def test_inline_compaction_is_read_and_gone_on_from(gateway: Gateways, sdk: Sdk)
         assert "ResponseCompactionCompactingEvent" in {type(event).__name__ for event in events}
         onward = given_back(response.output)
         client.responses.create(model="m", input=[*asked, *onward, {"role": "user", "content": "On."}])
-        assert texts(upstream.requests[2])[:3] == ["Make the parser faster.", "And now?", SUMMARY_MARK + "THE SUMMARY"]
+        assert texts(upstream.requests[2])[:3] == ["Make the parser faster.", SUMMARY_MARK + "THE SUMMARY", "And now?"]
 
 
 def test_input_tokens_and_models(gateway: Gateways, sdk: Sdk) -> None:

@@ -25,7 +25,7 @@ def settings(**changes: Any) -> GatewaySettings:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"upstream": "localhost:8000"}, "base_url"),
+        ({"upstream": "localhost:8000"}, "upstream"),
         ({"max_body_bytes": 0}, "max_body_bytes"),
         ({"idle_seconds": 0}, "idle_seconds"),
         ({"port": 70_000}, "port"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from refold.core.fragments import SUMMARY_MARK
 from refold.errors import ConfigError, RequestRefused
 from refold.server import Secrets
-from refold.server.store import ResponseStore, Stored
+from refold.server.store import ResponseStore, Stored, check
 from refold.testing import ResponsesServer, text_reply
 
 Gateways, SecretsOf = Callable[..., Any], Callable[..., Secrets]
@@ -191,7 +193,6 @@ def test_what_is_older_than_the_retention_is_gone(tmp_path: Path) -> None:
         store = ResponseStore(path, retention_days=0)
         with pytest.raises(RequestRefused):
             await store.document("t", "old")
-        await store.save("t", stored("new"))  # and it is deleted with the next writing
         await store.close()
         store = ResponseStore(path, retention_days=30)
         with pytest.raises(RequestRefused):
@@ -201,11 +202,11 @@ def test_what_is_older_than_the_retention_is_gone(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-def test_chain_with_a_missing_response_is_refused_by_its_name() -> None:
+def test_chain_with_a_missing_response_is_refused_by_the_name_that_was_asked_for() -> None:
     async def go() -> None:
         store = ResponseStore(None, retention_days=30)
         await store.save("t", stored("b", previous="a"))
-        with pytest.raises(RequestRefused, match="'a' not found"):
+        with pytest.raises(RequestRefused, match="'b' not found"):
             await store.window("t", "b")
         await store.close()
 
@@ -229,3 +230,90 @@ def test_file_that_is_no_store_is_named(tmp_path: Path) -> None:
     path.write_text("hello " * 1000)
     with pytest.raises(ConfigError, match=r"not\.sqlite"):
         ResponseStore(str(path), retention_days=30)
+
+
+def age(path: str, *names: str) -> None:
+    """Make responses forty days old."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany("UPDATE responses SET created = created - 40 * 86400 WHERE id = ?", [(name,) for name in names])
+
+
+def kept(path: str) -> list[str]:
+    with closing(sqlite3.connect(path)) as db:
+        return [row[0] for row in db.execute("SELECT id FROM responses ORDER BY id")]
+
+
+def test_young_response_keeps_the_old_ones_that_it_goes_on_from(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+
+    async def go() -> None:
+        store = ResponseStore(path, retention_days=30)
+        for name, previous in (("a", None), ("b", "a"), ("c", "b"), ("other", "a"), ("alone", None)):
+            await store.save("t", stored(name, previous))
+        await store.save("u", stored("b", "a"))  # another tenant's young one keeps nothing of this one's
+        await store.close()
+        age(path, "a", "b", "other", "alone")
+        store = ResponseStore(path, retention_days=30)
+        assert kept(path) == ["a", "b", "c"]
+        assert len(await store.window("t", "c")) == 3
+        for old in ("a", "b"):
+            with pytest.raises(RequestRefused):
+                await store.document("t", old)
+            with pytest.raises(RequestRefused, match=f"'{old}' not found"):
+                await store.window("t", old)
+        await store.close()
+        age(path, "c")
+        await ResponseStore(path, retention_days=30).close()
+        assert kept(path) == []
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("way", ["swept", "deleted"])
+def test_what_is_deleted_can_be_read_in_no_file(tmp_path: Path, way: str) -> None:
+    path = str(tmp_path / "s")
+    secret = Stored(id="a", previous=None, items=b'["THE WALRUS"]', output=b"[]", document=b'{"x":"THE WALRUS"}')
+
+    async def go() -> None:
+        store = ResponseStore(path, retention_days=30)
+        await store.save("t", secret)
+        await store.save("t", stored("b"))
+        assert b"WALRUS" in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        if way == "deleted":
+            await store.delete("t", "a")
+        else:
+            age(path, "a")
+            await store.close()
+            store = ResponseStore(path, retention_days=30)
+        assert kept(path) == ["b"]
+        assert b"WALRUS" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        await store.close()
+
+    asyncio.run(go())
+
+
+def test_retention_of_nothing_writes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+
+    async def go() -> None:
+        store = ResponseStore(path, retention_days=0)
+        for number in range(5):
+            await store.save("t", stored(f"r{number}"))
+        assert kept(path) == []
+        await store.close()
+
+    asyncio.run(go())
+
+
+def test_check_of_a_file_deletes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+
+    async def go() -> None:
+        store = ResponseStore(path, retention_days=365)
+        await store.save("t", stored("a"))
+        await store.close()
+        age(path, "a")
+        check(path)
+        assert kept(path) == ["a"]
+
+    asyncio.run(go())

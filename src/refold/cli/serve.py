@@ -45,7 +45,7 @@ FACE = "refold.server.starting"
     "--accepts",
     metavar="WHAT",
     multiple=True,
-    help="What the provider takes beside messages and functions; all: everything.",
+    help="What the provider takes beside messages and functions (custom, an item's type, …); all: everything.",
 )
 @click.option(
     "--unknown-items",
@@ -74,7 +74,7 @@ FACE = "refold.server.starting"
     default=30.0,
     show_default=True,
     metavar="DAYS",
-    help="How long they are.",
+    help="How long they are; 0: none is stored.",
 )
 @click.option(
     "--max-body", type=click.IntRange(min=1), default=64, show_default=True, metavar="MIB", help="The largest request."

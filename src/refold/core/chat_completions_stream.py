@@ -27,7 +27,7 @@ from refold.core.chat_completions_answer import (
 )
 from refold.core.chat_completions_calls import Calls, OpenCall
 from refold.core.chat_completions_tools import call_item
-from refold.core.items import Item, Part
+from refold.core.items import ID_PREFIX, Item, Part
 from refold.core.jsonio import is_list, is_object, load
 
 Event: TypeAlias = dict[str, Any]  # one event of a Responses stream
@@ -243,7 +243,7 @@ class ChatDecoder:
         self._close_text("completed")
         call.called = self._tools.meaning(call.name)
         call.index = len(self._output)
-        call.item_id = f"{_PREFIX[call.called.kind]}_{self._own}_{call.index}"
+        call.item_id = f"{ID_PREFIX[call.called.kind]}_{self._own}_{call.index}"
         call.call_id = self._calls.free_id(call, f"call_{self._own}_{call.index}")
         self._added(call_item(call.called, call.item_id, call.call_id, "", "in_progress"))
 
@@ -280,9 +280,6 @@ def response_of(document: Any, request: ChatRequest, *, response_id: str, create
     decoder.feed(document if has_answer or is_error else {"error": NO_ANSWER})
     decoder.end(done=True)
     return decoder.response
-
-
-_PREFIX = {"function_call": "fc", "custom_tool_call": "ctc", "local_shell_call": "lsh", "tool_search_call": "tsc"}
 
 
 def _logprobs(kind: str) -> dict[str, Any]:

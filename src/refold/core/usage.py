@@ -54,3 +54,19 @@ def usage_from_api(value: Any) -> Usage | None:
         reasoning_output_tokens=number(outputs, "reasoning_tokens"),
         total_tokens=number(value, "total_tokens") or input_tokens + output_tokens,
     )
+
+
+def usage_to_api(usage: Usage | None) -> dict[str, Any] | None:
+    """The `usage` object of the Responses API; the opposite of `usage_from_api`."""
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_input_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_output_tokens},
+        "total_tokens": usage.total_tokens,
+    }

@@ -16,7 +16,7 @@ import msgspec
 
 from refold.core.items import ID_PREFIX, OUTPUT_TYPE_OF, Item, message, with_id
 from refold.core.profile import Profile, Provider
-from refold.core.usage import Usage, usage_from_api
+from refold.core.usage import Usage, usage_from_api, usage_to_api
 from refold.core.wire import Request
 from refold.errors import BadModelStream, ConfigError, ModelUnavailable
 from refold.model import Completed, EndpointAnswer, ModelEvent
@@ -242,22 +242,6 @@ def _last_event(reply: Reply, response: dict[str, Any]) -> dict[str, Any]:
     if reply.end_turn is not None:
         response["end_turn"] = reply.end_turn
     return {"type": "response.completed", "response": {**response, "status": "completed", "error": None}}
-
-
-def usage_to_api(usage: Usage | None) -> dict[str, Any] | None:
-    """The `usage` object of the Responses API; the opposite of `usage_from_api`."""
-    if usage is None:
-        return None
-    return {
-        "input_tokens": usage.input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached_input_tokens,
-            "cache_write_tokens": usage.cache_write_input_tokens,
-        },
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_output_tokens},
-        "total_tokens": usage.total_tokens,
-    }
 
 
 def document(reply: Reply, serial: int, *, compact: bool) -> tuple[int, bytes]:

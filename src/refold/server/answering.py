@@ -6,9 +6,9 @@ Rule 2: what a client may go on from is kept before the client is told that it i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -17,23 +17,24 @@ from refold.core.chat_completions_answer import End, Response, ended
 from refold.core.fragments import SUMMARY_MARK
 from refold.core.items import Item, content_parts, user_message
 from refold.core.jsonio import dump, is_object, load
-from refold.errors import BadModelStream, ContextWindowExceeded, ModelError, RequestRefused
-from refold.model.events import read_event
+from refold.errors import BadModelStream, RequestRefused
 from refold.server import faults
+from refold.server.aside import aside, size_of
 from refold.server.back import Back
 from refold.server.blocks import ENDS, Event, event_of
 from refold.server.compacting import Compacting, Summary
 from refold.server.exchange import Exchange, new_id, output_of, usage_object
-from refold.server.incoming import Given, body_of
+from refold.server.incoming import Asked, Given, body_of
 from refold.server.metrics import Metrics
 from refold.server.plain import Spelled, spelled_for
 from refold.server.seal import KeyRing
 from refold.server.settings import GatewaySettings
 from refold.server.store import ResponseStore
-from refold.server.upstream import Document, Upstream
-from refold.server.windows import Sealed, fingerprint, kept_of, seal
+from refold.server.upstream import Answer, Document, Upstream
+from refold.server.windows import Sealed, budget_for, fingerprint, kept_of, seal
 
 STEP_SECONDS = 1.0  # between two events that only say that a compaction goes on
+BEGIN_SECONDS = 5.0  # a compaction's stream begins then at the latest: what a client hears nothing of, it gives up
 log = logging.getLogger("refold.gateway")
 FAULTY = ("error", "response.failed")
 
@@ -64,38 +65,30 @@ class Answering:
         """A compaction's item, alone or before the answer."""
         shell, item_id, numbers = exchange.shell(), new_id("cmp"), _Numbers()
         begun: Item = {"id": item_id, "type": "compaction", "encrypted_content": ""}
-        opening = [  # said when the upstream has begun: until then its refusal has a status of its own
-            numbers.event("response.created", response=shell),
-            numbers.event("response.in_progress", response=shell),
-            numbers.event("response.output_item.added", output_index=0, item=begun),
-        ]
-        compacting, told_at = self._compacting(exchange), 0.0
-        try:
-            async with aclosing(compacting.steps()) as steps:
-                async for _ in steps:
-                    while opening:
-                        yield opening.pop(0)
-                    if time.monotonic() - told_at >= STEP_SECONDS:
-                        told_at = time.monotonic()
-                        yield numbers.event("response.compaction.compacting", item_id=item_id, output_index=0)
-        except RequestRefused as error:
-            if opening and error.code != faults.OVERFLOW:
-                raise
-            for event in opening:
-                yield event
-            yield numbers.numbered(faults.failed(shell, error))
-            return
-        for event in opening:
-            yield event
-        assert compacting.summary is not None
-        item = self._sealed(exchange, compacting.summary, item_id)
+        compacting, goes_on = self._compacting(exchange), {"item_id": item_id, "output_index": 0}
+        async with compacting.running() as (work, heard):
+            await asyncio.wait({work, heard}, timeout=BEGIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() and not heard.done():
+                _raise_early(work)  # nothing was said: a refusal has a status of its own
+            yield numbers.event("response.created", response=shell)
+            yield numbers.event("response.in_progress", response=shell)
+            yield numbers.event("response.output_item.added", output_index=0, item=begun)
+            yield numbers.event("response.compaction.compacting", **goes_on)
+            while not (await asyncio.wait({work}, timeout=STEP_SECONDS))[0]:
+                yield numbers.event("response.compaction.compacting", **goes_on)
+            try:
+                summary = work.result()
+            except RequestRefused as error:
+                yield numbers.numbered(faults.failed(shell, error))
+                return
+        item = await self._sealed(exchange, summary, item_id)
         yield numbers.event("response.output_item.done", output_index=0, item=item)
         if exchange.asked.compacts:
-            response = _completed(shell, item, compacting.summary)
+            response = _completed(shell, item, summary)
             await self._keep_compacted(exchange, response, item)
             yield numbers.event("response.completed", response=response)
             return
-        async with aclosing(self._answered(exchange, item, compacting.summary, numbers.next)) as events:
+        async with aclosing(self._answered(exchange, item, summary, numbers.next)) as events:
             async for event in events:
                 yield event
 
@@ -103,20 +96,20 @@ class Answering:
         self, exchange: Exchange, item: Item | None = None, summary: Summary | None = None, number: int = 0
     ) -> AsyncGenerator[Event]:
         """The upstream's answer, behind a compaction where there was one."""
-        said, body = self._asked(exchange, summary)
+        said, body = await self._asked(exchange, summary)
         back = self._back(exchange, said, item, number)
         seen, is_changed = _Seen(exchange.shell), back.is_needed
         try:
             async with self.upstream.stream(body, exchange.caller, exchange.sent) as answer:
-                exchange.headers = answer.headers
+                self._begun(exchange, answer)
                 async for heard in answer.events:
                     event = faults.without(heard, exchange.caller.secrets) if heard.type in FAULTY else heard
                     if item is not None and event.type in ("response.created", "response.in_progress"):
                         continue  # the client was told
-                    seen.take(event)
                     fault = self._overflow_in(event) if event.type in FAULTY else None
                     if fault is not None:
                         raise fault
+                    seen.take(event)
                     if event.type in ENDS:
                         await self._keep_streamed(exchange, event, back, item, seen)
                     if not is_changed:
@@ -130,29 +123,23 @@ class Answering:
                 fault = RequestRefused(f"The upstream broke off: {error}", status=502, code=faults.FAILED)
             else:
                 fault = error
+            number = back.number if is_changed else seen.count
             if not seen.count and item is None:
                 if fault.code != faults.OVERFLOW and not isinstance(error, BadModelStream):
                     raise fault from None
-                yield _numbered({"type": "response.created", "response": seen.shell}, 0)
-                seen.count = 1
+                yield _numbered({"type": "response.created", "response": back.document(seen.shell)}, number)
+                number += 1
             output = back.document({**seen.shell, "output": seen.output()})
-            told = faults.failed(output, fault, output["output"])
-            yield _numbered(told, back.number if back.is_needed else seen.count)
+            yield _numbered(faults.failed(output, fault, output["output"]), number)
 
     def _overflow_in(self, event: Event) -> RequestRefused | None:
         """The fault of an event that says in the upstream's own words that the input does not fit."""
         message = event.message()
-        try:
-            read_event(message)
-        except ContextWindowExceeded as error:
-            response = message.get("response")
-            told = response.get("error") if is_object(response) else None
-            if is_object(told) and told.get("code") == faults.OVERFLOW:
-                return None
-            return faults.overflow(error, self.settings.context_window)
-        except ModelError:
-            pass
-        return None
+        response = message.get("response")
+        told = response.get("error") if is_object(response) else None
+        if is_object(told) and told.get("code") == faults.OVERFLOW:
+            return None
+        return faults.overflow_in(message, self.settings.context_window)
 
     # --- as documents ------------------------------------------------------------------------------------------
 
@@ -161,15 +148,15 @@ class Answering:
         item, summary = None, None
         if exchange.asked.compacts or exchange.inline:
             summary = await self._compacting(exchange).run()
-            item = self._sealed(exchange, summary, new_id("cmp"))
+            item = await self._sealed(exchange, summary, new_id("cmp"))
         if exchange.asked.compacts:
             assert item is not None and summary is not None
             response = _completed(exchange.shell(), item, summary)
             await self._keep_compacted(exchange, response, item)
             return Document(200, {}, dump(response))
-        said, body = self._asked(exchange, summary)
+        said, body = await self._asked(exchange, summary)
         answer = await self.upstream.document(body, exchange.caller, exchange.sent)
-        exchange.headers = answer.headers
+        self._begun(exchange, answer)
         back = self._back(exchange, said, item, 0, own_id=False)
         looks_right = answer.body[:100].lstrip().startswith(b"{")
         if looks_right and not back.is_needed and not exchange.asked.store:
@@ -179,8 +166,7 @@ class Answering:
         except ValueError:
             response = None
         if not is_object(response):
-            text = "The upstream answered with no JSON object."
-            raise RequestRefused(text, status=502, code="upstream_unreadable", kind="server_error")
+            raise faults.unreadable()
         told = back.document(response) if back.is_needed else response
         await self._keep(exchange, told, item)
         return Document(answer.status, answer.headers, dump(told) if back.is_needed else answer.body)
@@ -188,8 +174,8 @@ class Answering:
     async def compaction(self, exchange: Exchange) -> Document:
         """What `/responses/compact` answers: what people said, and one item for the rest. Raises RequestRefused."""
         summary = await self._compacting(exchange).run()
-        item = self._sealed(exchange, summary, new_id("cmp"))
-        kept = [_as_output(given.item) for given in kept_of(exchange.window, self.settings.context_window)]
+        item = await self._sealed(exchange, summary, new_id("cmp"))
+        kept = [_as_output(given.item) for given in await self._kept(exchange)]
         told = {
             "id": exchange.response_id,
             "object": "response.compaction",
@@ -213,24 +199,43 @@ class Answering:
         )
 
     def _tail(self, exchange: Exchange) -> int:
-        """How many of the last items are answered, not compacted; they are messages, told as they are."""
+        """How many of the last items are answered, not compacted; they are told as they are."""
         return len(exchange.window) - exchange.inline if exchange.inline else 0
 
-    def _asked(self, exchange: Exchange, summary: Summary | None) -> tuple[Spelled, bytes]:
+    async def _kept(self, exchange: Exchange) -> list[Given]:
+        """What stays readable of the items that are compacted."""
+        items, budget = exchange.window[: exchange.inline or None], self._budget(exchange)
+        return await aside(size_of(items), lambda: kept_of(items, budget))
+
+    def _budget(self, exchange: Exchange) -> int:
+        return budget_for(self.settings.context_window, exchange.asked.threshold if exchange.inline else None)
+
+    async def _asked(self, exchange: Exchange, summary: Summary | None) -> tuple[Spelled, bytes]:
         """The upstream's request: the body as it came where nothing in it is to be changed."""
         asked, items = exchange.asked, exchange.told
         if summary is not None:
             items = (
-                *kept_of(exchange.window[: exchange.inline], self.settings.context_window),
+                *await self._kept(exchange),
                 Given.of(user_message(SUMMARY_MARK + summary.text)),
                 *exchange.window[exchange.inline :],
             )
-        said = spelled_for(asked, items, self.settings)
+        said, body = await aside(size_of(items), lambda: self._spelled(asked, items))
         exchange.left_out = said.left_out
         if said.left_out:
             self.metrics.add("refold_gateway_left_out_total")
+        return said, body
+
+    def _spelled(self, asked: Asked, items: Sequence[Given]) -> tuple[Spelled, bytes]:
+        said = spelled_for(asked, items, self.settings)
         same = said.keys == asked.keys and said.items == tuple(given.raw for given in asked.items)
         return said, asked.whole if same else body_of(said.keys, said.items)
+
+    def _begun(self, exchange: Exchange, answer: Answer | Document) -> None:
+        """What is known when the upstream has answered."""
+        exchange.headers = answer.headers
+        exchange.left_out += answer.left_out
+        if answer.left_out:
+            self.metrics.add("refold_gateway_left_out_total")
 
     def _back(self, exchange: Exchange, said: Spelled, item: Item | None, number: int, *, own_id: bool = True) -> Back:
         told: dict[str, Any] = {}
@@ -244,9 +249,9 @@ class Answering:
 
     # --- what is kept ------------------------------------------------------------------------------------------
 
-    def _sealed(self, exchange: Exchange, summary: Summary, item_id: str) -> Item:
+    async def _sealed(self, exchange: Exchange, summary: Summary, item_id: str) -> Item:
         """The compaction item."""
-        compacted = exchange.window[: exchange.inline or len(exchange.window)]
+        compacted, tail = exchange.window, exchange.window[exchange.inline or len(exchange.window) :]
         way = "inline" if exchange.inline else "asked"
         self.metrics.add("refold_gateway_compactions_total", way=way, method=summary.method)
         sealed = Sealed(
@@ -254,9 +259,12 @@ class Answering:
             method=summary.method,
             model=exchange.asked.model,
             at=exchange.created_at,
-            count=len(compacted),
-            sha256=fingerprint(compacted),
+            count=exchange.inline or len(compacted),
+            sha256="" if exchange.inline else await aside(size_of(compacted), lambda: fingerprint(compacted)),
             is_inline=bool(exchange.inline),
+            kept=self._budget(exchange),
+            tail=len(tail),
+            tail_sha256=fingerprint(tail) if tail else "",
         )
         return {
             "id": item_id,
@@ -266,8 +274,7 @@ class Answering:
 
     async def _keep_compacted(self, exchange: Exchange, response: Response, item: Item) -> None:
         """The window that begins with a compaction that was asked for."""
-        window = kept_of(exchange.window, self.settings.context_window)
-        await self._store(exchange, response, [item], window)
+        await self._store(exchange, response, [item], await self._kept(exchange))
 
     async def _keep_streamed(
         self, exchange: Exchange, event: Event, back: Back, item: Item | None, seen: _Seen
@@ -289,8 +296,8 @@ class Answering:
         if item is None:
             await self._store(exchange, response, output, None)
             return
-        kept = kept_of(exchange.window[: exchange.inline], self.settings.context_window)
-        window = [*kept, Given.of(item), *exchange.window[exchange.inline :]]
+        # as a client that sends all has it: the item behind what it was made before
+        window = [*await self._kept(exchange), *exchange.window[exchange.inline :], Given.of(item)]
         await self._store(exchange, response, output[1:], window)
 
     async def _store(
@@ -352,6 +359,13 @@ class _Numbers:
 
 def _numbered(message: dict[str, Any], number: int) -> Event:
     return event_of({**message, "sequence_number": number})
+
+
+def _raise_early(work: asyncio.Task[Summary]) -> None:
+    """Raise what ended a compaction of which nothing was said yet, save an overflow: that is said in the stream."""
+    error = work.exception()
+    if error is not None and not (isinstance(error, RequestRefused) and error.code == faults.OVERFLOW):
+        raise error
 
 
 def _as_output(item: Item) -> Item:

@@ -57,7 +57,7 @@ def _routes() -> list[BaseRoute]:
         Route("/v1/responses/input_tokens", _only_posted, methods=["GET", "DELETE"]),
         Route(one, Endpoint("response", _response), methods=["GET", "DELETE"]),
         Route("/v1/models", Endpoint("models", _models), methods=["GET"]),
-        Route("/metrics", Endpoint("metrics", _metrics), methods=["GET"]),
+        Route("/metrics", Endpoint("metrics", _metrics, needs_room=False), methods=["GET"]),
         Route("/healthz", Endpoint("healthz", _health, is_open=True), methods=["GET"]),
         Route("/openapi.json", Endpoint("openapi", _openapi, is_open=True), methods=["GET"]),
     ]
@@ -88,7 +88,7 @@ async def _models(gateway: Gateway, call: Call) -> Document:
 
 
 async def _metrics(gateway: Gateway, call: Call) -> Document:
-    gateway.metrics.set("refold_gateway_running", gateway.admission.running - 1)  # less this one
+    gateway.metrics.set("refold_gateway_running", gateway.admission.running)
     return Document(200, {"content-type": PROMETHEUS}, gateway.metrics.text().encode())
 
 

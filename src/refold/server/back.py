@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from refold.core.chat_completions_tools import Called, call_item
-from refold.core.items import Item
+from refold.core.items import ID_PREFIX, Item
 from refold.core.jsonio import is_list, is_object
 from refold.server.blocks import Event, event_of
 
-PREFIX = {"custom_tool_call": "ctc", "local_shell_call": "lsh", "tool_search_call": "tsc"}
 WITH_RESPONSE = frozenset(
     f"response.{word}" for word in ["created", "queued", "in_progress", "completed", "done", "failed", "incomplete"]
 )
@@ -53,7 +52,7 @@ class Back:
     def events(self, event: Event) -> Iterator[Event]:
         """What the client is told for an event of the upstream."""
         if not self._called and not self._before and event.type not in WITH_RESPONSE:
-            self._number += 1
+            self._number += 1 if event.data else 0  # a comment has no number
             yield event
             return
         message = event.message()
@@ -113,4 +112,4 @@ class Back:
 def _renamed(item_id: str, called: Called) -> str:
     """An id with the beginning that its kind has."""
     head, found, rest = item_id.partition("_")
-    return f"{PREFIX[called.kind]}_{rest}" if found and head == "fc" else item_id
+    return f"{ID_PREFIX[called.kind]}_{rest}" if found and head == "fc" else item_id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +15,8 @@ from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT
 from refold.model.sse import SseDecoder
 from refold.server.blocks import Event, event_of
 from refold.server.callers import Caller
-from refold.server.faults import hidden, of_model
+from refold.server.exchange import new_id
+from refold.server.faults import of_model, unreadable
 from refold.server.settings import GatewaySettings, Secrets
 from refold.server.upstream import Answer, Document, Upstream, passed_on
 
@@ -38,12 +38,16 @@ class ChatUpstream(Upstream):
     async def document(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> Document:
         asked = self._translated(body)
         async with self._answer("POST", self._chat_url, dump(asked.body), caller, {}, streamed=False) as response:
+            body = self._checked(await self._whole(response), response, caller)
             try:
-                said, _ = load(hidden(await self._whole(response), caller.secrets))
+                said, _ = load(body)
             except ValueError:
                 said = None
-            told = response_of(said, asked, response_id=_new_id(), created_at=int(time.time()))
-            return Document(200, passed_on(response.headers, caller.secrets), dump(told))
+            if not is_object(said):
+                raise unreadable()
+            told = response_of(said, asked, response_id=new_id("resp"), created_at=int(time.time()))
+            answer = self._checked(dump(told), response, caller)
+            return Document(200, passed_on(response.headers, caller.secrets), answer, asked.left_out)
 
     @asynccontextmanager
     async def stream(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
@@ -52,12 +56,12 @@ class ChatUpstream(Upstream):
             self._answer("POST", self._chat_url, dump(asked.body), caller, {}, streamed=True) as response,
             aclosing(_events(response, asked)) as events,
         ):
-            yield Answer(passed_on(response.headers, caller.secrets), events)
+            yield Answer(passed_on(response.headers, caller.secrets), events, asked.left_out)
 
-    def new_model(self, slug: str) -> ResponsesModel:
+    def _new_model(self) -> ResponsesModel:
         from refold.model.chat import ChatModel
 
-        return ChatModel(self.settings.profile(slug), self.provider)
+        return ChatModel(self.settings.profile(""), self.provider)
 
     def _translated(self, body: bytes) -> ChatRequest:
         asked, _ = load(body)
@@ -67,15 +71,11 @@ class ChatUpstream(Upstream):
             raise of_model(error, self.settings.context_window) from None
 
 
-def _new_id() -> str:
-    return f"resp_{uuid.uuid4().hex}"
-
-
 async def _events(response: httpx2.Response, asked: ChatRequest) -> AsyncGenerator[Event]:
     """The answer's chunks as events of a Responses stream. Raises BadModelStream where it breaks."""
     import httpx2
 
-    decoder = ChatDecoder(asked, response_id=_new_id(), created_at=int(time.time()))
+    decoder = ChatDecoder(asked, response_id=new_id("resp"), created_at=int(time.time()))
     lines = SseDecoder()
     try:
         async for chunk in response.aiter_bytes():

@@ -9,8 +9,9 @@ is full or refuses the key is told the client: it may ask again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from refold.core.prompt import Prompt
 from refold.core.tokens import utf8_len
 from refold.core.truncate import tokens_for
 from refold.core.usage import Usage
+from refold.core.wire import Request
 from refold.errors import (
     CompactionFailed,
     ContextWindowExceeded,
@@ -35,6 +37,7 @@ from refold.errors import (
     ResponseIncomplete,
 )
 from refold.model import Completed, ItemDone
+from refold.server.aside import aside, size_of
 from refold.server.callers import Caller
 from refold.server.faults import of_model
 from refold.server.incoming import Asked, Given, body_of
@@ -78,36 +81,44 @@ class Compacting:
         self._headers = headers
         self.model = settings.model_for(asked.model)
         self.profile = settings.profile(self.model)
-        self.history = [entry(given.item, f"input:{number}") for number, given in enumerate(told)]
-        self.summary: Summary | None = None  # when `steps` has ended
+        self.history: list[Entry] = []
+        self._told, self._size = told, size_of(told)
         self._window = settings.context_window
         self._usage = Usage()
+        self._heard: asyncio.Future[None] | None = None
 
-    async def steps(self) -> AsyncGenerator[None]:
-        """Compact; a step is something to tell a client that waits. Raises RequestRefused."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[asyncio.Task[Summary], asyncio.Future[None]]]:
+        """`run` as a task, for whoever tells a client meanwhile that it goes on, and a future that is done when the
+        upstream has begun to answer. The task ends with the `with` block."""
+        self._heard = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self.run())
+        try:
+            yield task, self._heard
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            _ = task.cancelled() or task.exception()  # taken: who has left asks no more
+
+    async def run(self) -> Summary:
+        """Compact. Raises RequestRefused."""
+        self.history = await aside(self._size, self._entries)
         if self.settings.compaction == "outline" or not self.history:
-            self.summary = await self._outline()
-            return
+            return await self._outline()
         flat = self.settings.compaction == "flattened"
         try:
             asking = local.Asking(budget=self._budget() if flat else None)
-            async with aclosing(self._ask(asking)) as steps:
-                async for _ in steps:
-                    yield
+            return await self._ask(asking)
         except (CompactionFailed, ContextWindowExceeded, ResponseIncomplete, ModelRefused) as error:
             is_ours = not isinstance(error, ModelRefused) or error.status in (400, 413, 422)
             if not (is_ours and self.settings.outline_when_it_fails):
                 raise self._refused(error) from None
-            self.summary = await self._outline()
+            return await self._outline()
         except ModelError as error:
             raise self._refused(error) from None
 
-    async def run(self) -> Summary:
-        """Compact, telling nobody. Raises RequestRefused."""
-        async for _ in self.steps():
-            pass
-        assert self.summary is not None
-        return self.summary
+    def _entries(self) -> list[Entry]:
+        return [entry(given.item, f"input:{number}") for number, given in enumerate(self._told)]
 
     def _refused(self, error: ModelError | CompactionFailed) -> RequestRefused:
         if isinstance(error, CompactionFailed):
@@ -126,19 +137,15 @@ class Compacting:
 
     # --- by the model ---
 
-    async def _ask(self, asking: local.Asking) -> AsyncGenerator[None]:
+    async def _ask(self, asking: local.Asking) -> Summary:
         """Ask until there is a summary. Raises what ends it."""
         from refold.core.compaction.accepting import judged
 
         overflows, unfit = 0, 0
         while True:
-            prompt, _ = local.prompt_of(self.history, self.profile, asking, base_instructions=None)
-            output: list[Item] = []
+            prompt, request = await aside(self._size, partial(self._request, asking))
             try:
-                async for found in self._sample(prompt):
-                    if found is not None:
-                        output.append(found)
-                    yield
+                output = await self._sample(request)
             except ContextWindowExceeded as error:
                 overflows += 1
                 shorter = self._shorter(asking, prompt, error.limit)
@@ -149,25 +156,28 @@ class Compacting:
             text = judged(output, prompt)
             if isinstance(text, str):
                 method: Method = "model" if asking.budget is None else "flattened"
-                self.summary = Summary(text, method, self._usage)
-                return
+                return Summary(text, method, self._usage)
             unfit += 1
             if unfit > 1 or asking.budget is not None:
                 raise CompactionFailed(text.why)
             asking = local.Asking(budget=self._budget())
 
-    async def _sample(self, prompt: Prompt) -> AsyncGenerator[Item | None]:
-        """The items of one answer, and None for anything else that is heard. Raises ModelError."""
-        model = self.upstream.new_model(self.model)
-        request = self.upstream.request(self._body(prompt), self.caller, self._headers)
-        try:
-            async with aclosing(model.sample(request)) as events:
-                async for event in events:
-                    if isinstance(event, Completed) and event.usage is not None:
-                        self._usage = self._usage + event.usage
-                    yield event.item if isinstance(event, ItemDone) else None
-        finally:
-            await model.close()
+    def _request(self, asking: local.Asking) -> tuple[Prompt, Request]:
+        prompt, _ = local.prompt_of(self.history, self.profile, asking, base_instructions=None)
+        return prompt, self.upstream.request(self._body(prompt), self.caller, self._headers)
+
+    async def _sample(self, request: Request) -> list[Item]:
+        """The items of one answer. Raises ModelError."""
+        output: list[Item] = []
+        async with aclosing(self.upstream.model.sample(request)) as events:
+            async for event in events:
+                if self._heard is not None and not self._heard.done():
+                    self._heard.set_result(None)
+                if isinstance(event, Completed) and event.usage is not None:
+                    self._usage = self._usage + event.usage
+                if isinstance(event, ItemDone):
+                    output.append(event.item)
+        return output
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         """The request for a summary, as this upstream takes it. No tools: whoever is asked to write should not act."""

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from refold.errors import RequestRefused
 from refold.server import faults
@@ -48,18 +48,21 @@ Answer = Callable[[Gateway, Call], Awaitable[Document | Exchange]]
 
 
 class Endpoint:
-    """An ASGI application for one route. `is_open`: whoever asks is answered, without a token and without counting."""
+    """An ASGI application for one route. `is_open`: whoever asks is answered, without a token and without counting.
+    `needs_room`: it is refused where the gateway is full."""
 
-    def __init__(self, name: str, answer: Answer, *, is_open: bool = False) -> None:
+    def __init__(self, name: str, answer: Answer, *, is_open: bool = False, needs_room: bool = True) -> None:
         self.name, self.answer, self.is_open = name, answer, is_open
+        self.needs_room = needs_room and not is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway: Gateway = scope["app"].state.gateway
-        request, sending, began = Request(scope, receive), _Sending(send), time.monotonic()
+        request, began = Request(scope, receive), time.monotonic()
+        sending = _Sending(send, gateway.settings.idle_seconds)
         try:
             headers = dict(request.headers)
             caller = Caller("") if self.is_open else caller_of(headers, gateway.secrets)
-            room: AbstractContextManager[None] = nullcontext() if self.is_open else gateway.admission.of(caller)
+            room: AbstractContextManager[None] = gateway.admission.of(caller) if self.needs_room else nullcontext()
             with room:  # before the body is read: what is on its way takes memory too
                 body = b"" if request.method in ("GET", "DELETE") else await read_body(request, gateway)
                 call = Call(request.method, body, caller, headers, request.path_params, request.url.query)
@@ -98,19 +101,18 @@ class Endpoint:
 
 
 class _Sending:
-    """One answer on its way. Mutable: it knows whether it has begun."""
+    """One answer on its way. Mutable: it knows whether it has begun. Raises ClientDisconnect for a client that takes
+    nothing for `idle_seconds`: it holds its place, and the upstream."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, idle_seconds: float) -> None:
+        self._to_client, self._idle_seconds = send, idle_seconds
         self.status = 0  # 0: nothing was answered
-        self.is_open = False  # whether more of the body is to come
 
     async def document(self, answer: Document, exchange: Exchange | None = None) -> None:
         headers = {"content-type": "application/json", **answer.headers, **_left_out(exchange)}
         headers["content-length"] = str(len(answer.body))
         await self._start(answer.status, headers)
         await self._send({"type": "http.response.body", "body": answer.body})
-        self.is_open = False
 
     async def stream(self, events: AsyncGenerator[Event], exchange: Exchange) -> None:
         """The headers when the first event is there: until then an error has a status of its own."""
@@ -123,20 +125,27 @@ class _Sending:
                 await self._send({"type": "http.response.body", "body": b"".join(held), "more_body": True})
                 held.clear()
         await self._send({"type": "http.response.body", "body": b""})
-        self.is_open = False
 
     async def refuse(self, error: RequestRefused) -> None:
         """Say what went wrong; where the answer has begun, its end without an end says it."""
         if self.status:
             return  # the server closes the connection of an answer without an end, so nobody takes it for whole
-        await self.document(Document(error.status, faults.headers_of(error), faults.document(error)))
+        with suppress(ClientDisconnect):
+            await self.document(Document(error.status, faults.headers_of(error), faults.document(error)))
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         raw = [
             (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers.items()
         ]
-        self.status, self.is_open = status, True
+        self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def _send(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                await self._to_client(message)
+        except TimeoutError:
+            raise ClientDisconnect from None
 
 
 def _left_out(exchange: Exchange | None) -> dict[str, str]:

@@ -10,8 +10,7 @@ from typing import Any
 from refold.core.chat_completions_answer import Response, response_shell
 from refold.core.items import Item
 from refold.core.jsonio import dump, is_list, is_object
-from refold.core.usage import Usage
-from refold.model.scripted import usage_to_api
+from refold.core.usage import Usage, usage_to_api
 from refold.server.callers import Caller
 from refold.server.incoming import Asked, Given
 from refold.server.store import Stored, list_of, stored_output

@@ -2,7 +2,8 @@
 
 Rule 1: a fault of the upstream is passed on as the upstream told it, save an overflow, which is always
 `context_length_exceeded` and names the true context window where that is known.
-Rule 2: no key and no bearer stands in it, even where the upstream repeats one.
+Rule 2: no key and no bearer stands in it, even where the upstream repeats one. An answer that is no error is left as
+it is, but for long keys of the gateway's own: `ollama` may be a key, and is a word.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from refold.errors import (
     RequestRefused,
     ResponseIncomplete,
 )
-from refold.model.events import IDLE_TIMEOUT, http_error
+from refold.model.events import IDLE_TIMEOUT, http_error, read_event
 from refold.server.blocks import Event
 
 OVERFLOW = "context_length_exceeded"
@@ -34,6 +35,7 @@ HIDDEN = b"***"
 CUT = "…"  # where a long text of the upstream's ends
 UPSTREAM = "the upstream"
 SHORTEST_SECRET = 6  # characters: shorter ones would hide half a text
+SHORTEST_KEY = 20  # characters of a secret that no answer holds by chance
 _UNANSWERED = {  # an upstream that answers nothing: code → status, text
     "upstream_unreachable": (502, "The upstream of this gateway cannot be reached."),
     "upstream_timeout": (504, "The upstream of this gateway did not answer in time."),
@@ -41,10 +43,10 @@ _UNANSWERED = {  # an upstream that answers nothing: code → status, text
 }
 
 
-def hidden(body: bytes, secrets: Iterable[str]) -> bytes:
-    """A text, or a JSON text, without these secrets."""
+def hidden(body: bytes, secrets: Iterable[str], *, shortest: int = SHORTEST_SECRET) -> bytes:
+    """A text, or a JSON text, without those of these secrets that are not too short."""
     for secret in secrets:
-        if len(secret) >= SHORTEST_SECRET:
+        if len(secret) >= shortest:
             escaped = dump(secret)[1:-1]
             for spelled in {secret.encode("utf-8", "replace"), escaped, escaped.replace(b"/", rb"\/")}:
                 body = body.replace(spelled, HIDDEN)
@@ -148,6 +150,12 @@ def unanswered(code: str) -> RequestRefused:
     return RequestRefused(text, status=status, code=code, kind="server_error")
 
 
+def unreadable() -> RequestRefused:
+    """The answer where the upstream gave none in JSON."""
+    text = "The upstream answered with no JSON object."
+    return RequestRefused(text, status=502, code="upstream_unreadable", kind="server_error")
+
+
 def _own_key_refused(status: int) -> RequestRefused:
     text = f"The upstream did not take the gateway's key ({status}): whoever runs the gateway must set another one."
     return RequestRefused(text, status=502, code="upstream_refused_key", kind="server_error")
@@ -172,6 +180,17 @@ def _told(body: bytes) -> dict[str, Any]:
     if is_object(value) and isinstance(value.get("message"), str):  # vLLM
         return {key: value[key] for key in ("message", "type", "param", "code") if key in value}
     return {}
+
+
+def overflow_in(message: dict[str, Any], window: int | None) -> RequestRefused | None:
+    """The answer to an event that says in the upstream's own words that the input does not fit; None for another."""
+    try:
+        read_event(message)
+    except ContextWindowExceeded as error:
+        return overflow(error, window)
+    except ModelError:
+        pass
+    return None
 
 
 def overflow(error: ContextWindowExceeded, window: int | None) -> RequestRefused:

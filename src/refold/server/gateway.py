@@ -12,8 +12,10 @@ import msgspec
 
 from refold.core.compaction.shadow import SEALED_TYPES
 from refold.core.jsonio import dump, is_list, is_object, load
+from refold.core.profile import FALLBACK_CONTEXT_WINDOW
 from refold.errors import RequestRefused
 from refold.server.answering import Answering
+from refold.server.aside import aside, size_of
 from refold.server.callers import Admission, Caller
 from refold.server.counting import counted, estimated
 from refold.server.exchange import Exchange
@@ -22,7 +24,7 @@ from refold.server.metrics import Metrics
 from refold.server.settings import GatewaySettings, Secrets
 from refold.server.store import ResponseStore
 from refold.server.upstream import Document, upstream_for
-from refold.server.windows import opened, trailing_messages
+from refold.server.windows import opened, unanswered
 
 REFERENCE = "item_reference"
 NO_LIST = (404, 405, 501)  # of an upstream that has no list of models
@@ -56,7 +58,7 @@ class Gateway:
 
         Raises RequestRefused for one that cannot be answered.
         """
-        asked = read_request(body)
+        asked = await aside(len(body), lambda: read_request(body))
         return await self.exchange(asked, caller, sent, held=held)
 
     async def exchange(
@@ -66,7 +68,6 @@ class Gateway:
         sent: Mapping[str, str],
         *,
         held: tuple[str, tuple[Given, ...]] | None = None,
-        opens: bool = True,
     ) -> Exchange:
         self._refuse_references(asked)
         before: Sequence[Given] = ()
@@ -76,8 +77,12 @@ class Gateway:
         elif asked.previous is not None:
             before = await self.store.window(caller.tenant, asked.previous)
         window = (*before, *asked.items)
-        told = self.opened(window, caller) if opens else window
-        inline = 0 if asked.compacts else self._inline(asked, window, told)
+
+        def read() -> tuple[Sequence[Given], int]:
+            told = self.opened(window, caller)
+            return told, 0 if asked.compacts else self._inline(asked, window, told)
+
+        told, inline = await aside(size_of(window), read)
         is_chained = asked.previous is not None and not is_held
         return Exchange(asked, caller, sent, window=window, told=told, is_chained=is_chained, inline=inline)
 
@@ -100,20 +105,21 @@ class Gateway:
         """How many of the items are compacted before the rest is answered; 0: none."""
         if asked.threshold is None or estimated(asked, told) <= asked.threshold:
             return 0
-        count = len(window) - trailing_messages(window)
+        most = min(asked.threshold, self.settings.context_window or FALLBACK_CONTEXT_WINDOW) // 2
+        count = len(window) - unanswered(window, most)
         return count if any(map(_is_work, window[:count])) else 0
 
     # --- beside answers ----------------------------------------------------------------------------------------
 
     async def compact(self, body: bytes, caller: Caller, sent: Mapping[str, str]) -> Document:
         """What `/responses/compact` answers. Raises RequestRefused."""
-        asked = read_request(body, takes_trigger=False)
+        asked = await aside(len(body), lambda: read_request(body, takes_trigger=False))
         asked = msgspec.structs.replace(asked, compacts=True, threshold=None)
         return await self.answering.compaction(await self.exchange(asked, caller, sent))
 
     async def input_tokens(self, body: bytes, caller: Caller) -> Document:
         """What `/responses/input_tokens` answers. Raises RequestRefused."""
-        asked = read_request(body, needs_model=False)
+        asked = await aside(len(body), lambda: read_request(body, needs_model=False))
         exchange = await self.exchange(asked, caller, {})
         tokens = await asyncio.to_thread(counted, asked, exchange.told)
         return Document(200, {}, dump({"object": "response.input_tokens", "input_tokens": tokens}))

@@ -38,9 +38,6 @@ class Metrics:
         """Say what a gauge shows now."""
         self._values[name][_labels(labels)] = amount
 
-    def value(self, name: str, **labels: str) -> float:
-        return self._values[name][_labels(labels)]
-
     def took(self, seconds: float, **labels: str) -> None:
         """One more request, and how long it took."""
         key = _labels(labels)
@@ -56,7 +53,9 @@ class Metrics:
             if kind == "histogram":
                 lines += self._histogram(name)
             else:
-                lines += [f"{name}{_shown(labels)} {value:g}" for labels, value in sorted(self._values[name].items())]
+                lines += [
+                    f"{name}{_shown(labels)} {_number(value)}" for labels, value in sorted(self._values[name].items())
+                ]
         return "\n".join(lines) + "\n"
 
     def _histogram(self, name: str) -> list[str]:
@@ -66,9 +65,15 @@ class Metrics:
             for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
                 total += count
                 lines.append(f"{name}_bucket{_shown((*labels, ('le', bound)))} {total}")
-            lines.append(f"{name}_sum{_shown(labels)} {self._values[name][labels]:g}")
+            lines.append(f"{name}_sum{_shown(labels)} {_number(self._values[name][labels])}")
             lines.append(f"{name}_count{_shown(labels)} {total}")
         return lines
+
+
+def _number(value: float) -> str:
+    """All digits: six of them would let a counter stand still."""
+    whole = int(value)
+    return str(whole) if whole == value else repr(value)
 
 
 def _labels(labels: dict[str, str]) -> Labels:

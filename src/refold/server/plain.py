@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from refold.core.chat_completions_tools import Called, ToolSet, arguments_of, flat_name, tool_set
-from refold.core.items import Item, as_text, content_parts, message_text, spelled, user_message
+from refold.core.items import Item, as_text, message_text, spelled, user_message
 from refold.core.jsonio import dump, is_list, is_object
 from refold.errors import RequestRefused
 from refold.server.incoming import Asked, Given
@@ -33,6 +33,8 @@ NAME_OF = {  # what `accepts` calls an item or a tool
     "compaction_summary": "compaction",
     "context_compaction": "compaction",
 }
+# What Chat Completions has words for, or what brings tools.
+CHAT_ITEMS = PLAIN_ITEMS | {"agent_message", "additional_tools"} | {name for name in NAME_OF if "compact" not in name}
 REASONING = "reasoning.encrypted_content"  # in `include`
 NOT_UPSTREAM = ("context_management", "previous_response_id")  # keys that the gateway itself answers for
 MESSAGE = b'"message"'
@@ -53,7 +55,11 @@ def spelled_for(asked: Asked, items: Sequence[Given], settings: GatewaySettings)
     model = settings.model_for(asked.model)
     if model != asked.model:
         keys["model"] = dump(model)
-    if settings.takes_all or settings.upstream_api == "chat":  # the other translation knows all of it
+    if settings.upstream_api == "chat" and settings.unknown_items == "refuse":
+        for number, given in enumerate(items):
+            if given.item.get("type") not in CHAT_ITEMS:
+                raise _refused(str(given.item.get("type")), number)
+    if settings.takes_all or settings.upstream_api == "chat":  # the other translation knows, and tells, all of it
         return Spelled(keys=keys, items=tuple(_in_role(given, settings.developer_role) for given in items))
     plain = _Plain(settings)
     called = plain.tools(keys, asked, items)
@@ -167,8 +173,7 @@ class _Plain:
         if self.settings.unknown_items == "pass":
             return item
         if self.settings.unknown_items == "refuse":
-            text = f"Invalid value for 'input[{number}].type': the upstream of this gateway takes no {kind!r}."
-            raise RequestRefused(text, code="invalid_value", param=f"input[{number}].type")
+            raise _refused(kind, number)
         self.left_out[f"item {kind!r}"] = None
         return None
 
@@ -186,6 +191,11 @@ class _Plain:
         if item.get("role") == "developer" and self.settings.developer_role != "developer":
             return {**item, "role": self.settings.developer_role}
         return item
+
+
+def _refused(kind: str, number: int) -> RequestRefused:
+    text = f"Invalid value for 'input[{number}].type': the upstream of this gateway takes no {kind!r}."
+    return RequestRefused(text, code="invalid_value", param=f"input[{number}].type")
 
 
 def _lacks_type(given: Given) -> bool:
@@ -216,8 +226,3 @@ def _status(item: Item) -> Item:
 
 def _without(item: Item, key: str) -> Item:
     return {name: value for name, value in item.items() if name != key}
-
-
-def has_text(item: Item) -> bool:
-    """Whether a message says anything."""
-    return any(isinstance(part.get("text"), str) and part["text"].strip() for part in content_parts(item))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HANDED_ON = "REFOLD_GATEWAY_SETTINGS"  # how workers are told the settings, which hold no secret
 KEEP_ALIVE_SECONDS = 75  # longer than clients keep an idle connection, so that none closes under a request
+LONGEST_IDLE = 2**31 - 1  # milliseconds that a socket can be told
 BACKLOG = 2_048  # connections that wait to be taken
 # A look of the garbage collector at everything stops every stream: some 100 ms at 500 of them. Answers leave no cycles
 # behind; so it looks when there are 400,000 new objects, not 70,000.
@@ -130,6 +131,9 @@ def listen(settings: GatewaySettings) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a client that takes nothing: else its connection would stay
+            idle = min(round(settings.idle_seconds * 1000), LONGEST_IDLE)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, idle)
         listener.bind((settings.host, settings.port))
         listener.listen(BACKLOG)
         return listener

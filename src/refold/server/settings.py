@@ -24,6 +24,10 @@ TOKENS_VARIABLE = "REFOLD_GATEWAY_TOKENS"
 OTHERS = 0o077  # of a file's mode
 SHORTEST_TOKEN = 16  # characters: a bearer token for an open address must not be guessed
 ALL = "all"  # in `accepts`
+# The words that `accepts` has of its own; any other is the type of an item or a tool.
+ACCEPTED = ("custom", "local_shell", "tool_search", "namespace", "encrypted_reasoning", "agent_message", "metadata")
+ACCEPTED += ("compaction", ALL)
+NEARLY = 0.8  # how alike a word and a mistyped one are, of 1
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +66,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: int = 2_000  # at once, of a worker; more are answered with 503
     max_requests_per_tenant: int = 1_000  # at once, of a worker; more are answered with 429
     body_seconds: float = 60.0  # within which a request must have come
-    idle_seconds: float = 300.0  # of silence of the upstream
+    idle_seconds: float = 300.0  # of silence of the upstream, and of a client that takes nothing
     shutdown_seconds: float = 30.0  # that open answers may still take
     log_requests: bool = False  # a line for each: method, path, status, time; never what it holds
 
@@ -125,7 +129,12 @@ def checked(settings: GatewaySettings) -> GatewaySettings:
     """The settings, when they can be. Raises ConfigError that says what to do."""
     from refold.model.client import endpoint
 
-    if endpoint(settings.provider()).userinfo:
+    try:
+        url = endpoint(settings.provider())
+    except ConfigError as error:
+        raise ConfigError("upstream" if error.key == "base_url" else error.key, error.why) from None
+    _check_accepts(settings.accepts)
+    if url.userinfo:
         raise ConfigError("upstream", "holds a password, which everybody on this machine could read: use --key-env")
     for name in (
         "max_body_bytes",
@@ -144,6 +153,20 @@ def checked(settings: GatewaySettings) -> GatewaySettings:
     if settings.workers > 1 and settings.port == 0:
         raise ConfigError("port", "several workers need a port that is told, not a free one")
     return settings
+
+
+def _check_accepts(words: tuple[str, ...]) -> None:
+    """Raises ConfigError for a word that says nothing. The types of items and tools are many, and new ones come: so
+    only one that is nearly another word, or says an item where its tool's name is known, is refused."""
+    from difflib import get_close_matches
+
+    from refold.server.plain import NAME_OF
+
+    for word in words:
+        near = NAME_OF.get(word) or next(iter(get_close_matches(word.lower(), ACCEPTED, 1, NEARLY)), word)
+        if word not in ACCEPTED and near != word:
+            known = ", ".join(ACCEPTED)
+            raise ConfigError("accepts", f"{word!r}: do you mean {near!r}? It takes {known}, and other items' types")
 
 
 def read_secrets(settings: GatewaySettings, environ: Mapping[str, str]) -> Secrets:

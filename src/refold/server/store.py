@@ -2,7 +2,8 @@
 
 A response holds the items of its own request and points at the one before it; where a compaction stands between, it
 holds the window that began then instead. Rule 1: every question names a tenant; nobody is told of another's.
-Rule 2: what is older than the retention is not there, and is deleted with the next writing.
+Rule 2: what is older than the retention is not there, and is deleted at the start and with the next writing; save what
+a younger response goes on from: that stays, for this purpose only, as long as the younger one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -32,6 +34,18 @@ CREATE TABLE IF NOT EXISTS responses (
     previous TEXT, input BLOB NOT NULL, output BLOB NOT NULL, is_window INTEGER NOT NULL, document BLOB NOT NULL,
     PRIMARY KEY (tenant, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS responses_by_age ON responses (created);
+CREATE INDEX IF NOT EXISTS responses_by_previous ON responses (tenant, previous, created);
+"""
+# Of what is too old: all but what leads to something young. It looks at old ones only, whatever else is there.
+_SWEEP = """
+WITH RECURSIVE needed (tenant, id) AS (
+    SELECT old.tenant, old.id FROM responses AS old WHERE old.created < :limit AND EXISTS (
+        SELECT 1 FROM responses AS young INDEXED BY responses_by_previous
+        WHERE young.tenant = old.tenant AND young.previous = old.id AND young.created >= :limit)
+    UNION
+    SELECT one.tenant, one.previous FROM needed JOIN responses AS one USING (tenant, id)
+    WHERE one.previous IS NOT NULL)
+DELETE FROM responses WHERE created < :limit AND (tenant, id) NOT IN needed
 """
 
 
@@ -60,33 +74,23 @@ class ResponseStore:
         self._seconds = retention_days * 86_400
         self._lock = threading.Lock()
         self._swept = 0.0
+        self._db = _opened(path)
         try:
-            if path is not None:
-                Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                Path(path).touch(mode=0o600)
-            self._db = sqlite3.connect(path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, VERSION):
-                raise ConfigError(
-                    "store", f"{path} is of version {found}, this refold writes {VERSION}: name another file"
-                )
-            self._db.executescript(_TABLE)
-            self._db.execute(f"PRAGMA user_version={VERSION}")
-        except (sqlite3.Error, OSError) as error:
+            self._sweep(time.time())
+        except sqlite3.Error as error:
             raise ConfigError("store", f"{path} cannot be used: {error}") from None
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
 
     async def save(self, tenant: str, stored: Stored) -> None:
-        """Keep a response; one of the same id is replaced."""
-        await asyncio.to_thread(self._save, tenant, stored)
+        """Keep a response; one of the same id is replaced. Nothing is written where nothing is to be kept."""
+        if self._seconds > 0:
+            await asyncio.to_thread(self._save, tenant, stored)
 
     async def document(self, tenant: str, response_id: str) -> bytes:
         """The response object. Raises RequestRefused (404)."""
-        row = await asyncio.to_thread(self._row, tenant, response_id, "document")
+        row = await asyncio.to_thread(self._row, tenant, response_id, "document", self._since())
         if row is None:
             raise _missing(response_id)
         return row[0]
@@ -110,40 +114,80 @@ class ResponseStore:
     def _save(self, tenant: str, stored: Stored) -> None:
         now = time.time()
         row = (tenant, stored.id, now, stored.previous, stored.items, stored.output, stored.is_window, stored.document)
-        with self._lock, self._db:
-            self._db.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        with self._lock:
+            with self._db:
+                self._db.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             if now - self._swept > SWEEP_SECONDS:
-                self._swept = now
-                self._db.execute("DELETE FROM responses WHERE created < ?", (now - self._seconds,))
+                with suppress(sqlite3.Error):  # this response is stored; the next one tries again
+                    self._sweep(now)
 
-    def _row(self, tenant: str, response_id: str, columns: str) -> tuple[bytes, ...] | None:
+    def _sweep(self, now: float) -> None:
+        with self._db:
+            gone = self._db.execute(_SWEEP, {"limit": now - self._seconds}).rowcount
+        self._swept = now
+        if gone:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Empty the log of writings, which still holds what was deleted; another worker that reads may put it off."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _row(self, tenant: str, response_id: str, columns: str, since: float = 0.0) -> tuple[bytes, ...] | None:
         with self._lock:
             query = f"SELECT {columns} FROM responses WHERE tenant = ? AND id = ? AND created >= ?"  # noqa: S608
-            return self._db.execute(query, (tenant, response_id, time.time() - self._seconds)).fetchone()
+            return self._db.execute(query, (tenant, response_id, since)).fetchone()
+
+    def _since(self) -> float:
+        """Seconds since 1970: what is older is not there."""
+        return time.time() - self._seconds
 
     def _delete(self, tenant: str, response_id: str) -> bool:
-        with self._lock, self._db:
-            gone = self._db.execute("DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id))
-            return gone.rowcount > 0
+        with self._lock:
+            with self._db:
+                query = "DELETE FROM responses WHERE tenant = ? AND id = ?"
+                gone = self._db.execute(query, (tenant, response_id)).rowcount > 0
+            if gone:
+                self._forget()
+            return gone
 
     def _window(self, tenant: str, response_id: str) -> list[bytes]:
         pieces: list[bytes] = []
-        wanted: str | None = response_id
+        wanted, since = response_id, self._since()
         for _ in range(LONGEST_CHAIN):
-            row = self._row(tenant, wanted, "input, output, is_window, previous") if wanted else None
+            row = self._row(tenant, wanted, "input, output, is_window, previous", since)
             if row is None:
-                raise not_found(wanted or response_id)
+                break
             items, output, is_window, previous = row
             pieces += [output, items]
             if is_window or previous is None:
                 return pieces[::-1]
-            wanted = str(previous)
+            wanted, since = str(previous), 0.0  # what a young response goes on from may be old
         raise not_found(response_id)
+
+
+def _opened(path: str | None) -> sqlite3.Connection:
+    """A connection to a file with the tables. Raises ConfigError."""
+    try:
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            Path(path).touch(mode=0o600)
+        db = sqlite3.connect(path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA secure_delete=ON")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, VERSION):
+            raise ConfigError("store", f"{path} is of version {found}, this refold writes {VERSION}: name another file")
+        db.executescript(_TABLE)
+        db.execute(f"PRAGMA user_version={VERSION}")
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError("store", f"{path} cannot be used: {error}") from None
+    return db
 
 
 def check(path: str | None) -> None:
     """Raises ConfigError for a file that cannot be a store: it is said before anything is listened for."""
-    ResponseStore(path, retention_days=1)._close()
+    _opened(path).close()
 
 
 def stored_output(output: Sequence[dict[str, object]]) -> bytes:

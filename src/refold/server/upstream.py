@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import msgspec
+
 from refold.core.jsonio import dump
 from refold.core.wire import Request
 from refold.errors import BadModelStream, RequestRefused
@@ -20,7 +22,7 @@ from refold.model.compact import IDLE_TIMES
 from refold.model.events import CLOSED_EARLY, IDLE_TIMEOUT
 from refold.server.blocks import ENDS, Event, EventCutter
 from refold.server.callers import Caller
-from refold.server.faults import hidden, refused_by, unanswered
+from refold.server.faults import SHORTEST_KEY, hidden, overflow_in, refused_by, unanswered
 from refold.server.settings import GatewaySettings, Secrets
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ MOST_BYTES = 256 << 20  # of an answer that is no stream
 ERROR_BYTES = 256 * 1024
 ERROR_SECONDS = 10.0
 LONGEST_QUERY = 8_192  # characters
+STATUSES = frozenset({"completed", "failed", "incomplete", "in_progress", "queued", "cancelled"})  # of a response
 # What of a client's headers the upstream is told, and of the upstream's the client.
 TO_UPSTREAM = ("openai-organization", "openai-project", "x-codex-", "x-client-request-id", "session-id", "thread-id")
 TO_UPSTREAM += ("originator", "user-agent", "x-stainless-", "idempotency-key", "x-openai-")
@@ -49,39 +52,58 @@ TO_CLIENT = (
 
 
 class Document(NamedTuple):
-    """An answer that is no stream."""
+    """An answer that is no stream. `left_out`: what the upstream was not told."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    left_out: tuple[str, ...] = ()
 
 
 class Answer(NamedTuple):
-    """A streamed answer that has begun. `events` ends after the event that ends the response, or raises."""
+    """A streamed answer that has begun. `events` ends after the event that ends the response, or raises. `left_out`:
+    what the upstream was not told."""
 
     headers: dict[str, str]
     events: AsyncGenerator[Event]
+    left_out: tuple[str, ...] = ()
+
+
+class _Outcome(msgspec.Struct):
+    """What of a document tells whether it is an error."""
+
+    object: Any = None
+    status: Any = None
+    error: Any = None
+
+
+_outcome = msgspec.json.Decoder(_Outcome).decode
 
 
 class Upstream:
-    """A provider with the Responses API. Mutable: it keeps an HTTP client, which belongs to one event loop."""
+    """A provider with the Responses API. Mutable: it keeps HTTP clients, which belong to one event loop.
+
+    `model`: the same provider as it is asked for summaries; which model writes one stands in the request.
+    """
 
     def __init__(self, settings: GatewaySettings, secrets: Secrets) -> None:
         self.settings = settings
         self.provider = settings.provider()
         self.url = endpoint(self.provider)
         self.owns_key = bool(secrets.upstream_key or secrets.upstream_headers)  # the same for every client
+        self.model = self._new_model()
         self._client = new_client(self.provider, self.url, most_idle=MOST_IDLE)
         self._configured = {name.lower(): value for name, value in settings.http_headers.items()}
 
     async def close(self) -> None:
+        await self.model.close()
         await self._client.aclose()
 
     async def document(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> Document:
         """The whole answer, as it came. Raises RequestRefused."""
         async with self._answer("POST", self.url, body, caller, _told(headers), streamed=False) as response:
-            headers = passed_on(response.headers, caller.secrets)
-            return Document(response.status_code, headers, hidden(await self._whole(response), caller.secrets))
+            said = self._checked(await self._whole(response), response, caller)
+            return Document(response.status_code, passed_on(response.headers, caller.secrets), said)
 
     @asynccontextmanager
     async def stream(self, body: bytes, caller: Caller, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
@@ -100,17 +122,16 @@ class Upstream:
         if query:
             url = url.copy_with(query=b"&".join(filter(None, (url.query, query.encode()))))
         async with self._answer("GET", url, b"", caller, {}, streamed=False) as response:
-            headers = passed_on(response.headers, caller.secrets)
-            return Document(response.status_code, headers, hidden(await self._whole(response), caller.secrets))
+            said = self._checked(await self._whole(response), response, caller)
+            return Document(response.status_code, passed_on(response.headers, caller.secrets), said)
 
-    def new_model(self, slug: str) -> ResponsesModel:
-        """The upstream as a model, for one summary; whoever asked for it closes it."""
+    def _new_model(self) -> ResponsesModel:
         from refold.model.responses import ResponsesModel
 
-        return ResponsesModel(self.settings.profile(slug), self.provider)
+        return ResponsesModel(self.settings.profile(""), self.provider)
 
     def request(self, body: dict[str, Any], caller: Caller, headers: Mapping[str, str]) -> Request:
-        """A request for `new_model(…).sample`."""
+        """A request for `model.sample`."""
         told = _told(headers) | caller.sent()
         return Request(head=dump(body), parts=(), tail=b"", items=0, headers=told)
 
@@ -157,8 +178,11 @@ class Upstream:
                         break
         except (TimeoutError, httpx2.RequestError):
             pass
+        return self._refused(response, body, caller)
+
+    def _refused(self, response: httpx2.Response, body: bytes, caller: Caller) -> RequestRefused:
         headers = {name.lower(): value for name, value in response.headers.items()}
-        status = response.status_code if response.status_code >= 300 else 502  # a document in place of a stream
+        status = response.status_code if response.status_code >= 300 else 502  # a document in place of an answer
         return refused_by(
             status,
             headers,
@@ -168,6 +192,22 @@ class Upstream:
             secrets=caller.secrets,
             own_key=self.owns_key,
         )
+
+    def _checked(self, body: bytes, response: httpx2.Response, caller: Caller) -> bytes:
+        """A document as the client is told it. Raises RequestRefused for one that only says an error, or that the
+        input does not fit: some servers say both with status 200."""
+        outcome = _outcome_of(body)
+        if not outcome.error and outcome.status != "failed" and outcome.object != "error":  # vLLM before 0.10
+            return hidden(body, caller.secrets, shortest=SHORTEST_KEY) if self.owns_key else body
+        if not (isinstance(outcome.status, str) and outcome.status in STATUSES):
+            raise self._refused(response, body, caller)
+        body = hidden(body, caller.secrets)
+        told = _outcome_of(body).error
+        failed = {"type": "response.failed", "response": {"error": told}}
+        fault = overflow_in(failed, self.settings.context_window)
+        if fault is not None:
+            raise fault
+        return body
 
     async def _whole(self, response: httpx2.Response) -> bytes:
         import httpx2
@@ -195,6 +235,14 @@ class Upstream:
         if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError | httpx2.ProxyError):
             return unanswered("upstream_unreachable")
         return unanswered("upstream_timeout" if isinstance(error, httpx2.TimeoutException) else "upstream_closed")
+
+
+def _outcome_of(body: bytes) -> _Outcome:
+    """Read without the rest of the document, which may be long; what is no JSON object is no error."""
+    try:
+        return _outcome(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _Outcome()
 
 
 async def _events(response: httpx2.Response) -> AsyncGenerator[Event]:

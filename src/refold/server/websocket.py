@@ -116,7 +116,11 @@ class _Conversation:
         if not event.data or event.type == DONE:
             return
         data = event.data if lane is None else dump({**event.message(), "stream_id": lane})
-        await self._websocket.send_text(data.decode("utf-8", "replace"))
+        try:
+            async with asyncio.timeout(self._gateway.settings.idle_seconds):
+                await self._websocket.send_text(data.decode("utf-8", "replace"))
+        except TimeoutError:  # a client that takes nothing holds its place, and the upstream
+            raise WebSocketDisconnect from None
 
     def _count(self, status: int, seconds: float) -> None:
         metrics = self._gateway.metrics
