@@ -29,6 +29,7 @@ from refold.tools.functions import tool
 Step = tuple[str, Any]  # what is done, and with what; a place is a share of the file's bytes or lines, below 1
 
 OURS = ("ours", "ours, compacted")
+UNSURE = (700, 1_100)  # levels: whether so many can be read depends on how deep the reader itself was called
 LARGEST_SEED = 80_000  # bytes of a file that is begun with
 NUMBERS = ("0", "-1", "1.5", "1e999", "-0", "9" * 20, "9" * 5_000, "1" + "0" * 400 + ".5", "NaN", "0x10", "1e-400")
 STRANGE = (
@@ -179,7 +180,7 @@ def _one(draw: Draw) -> Step:
         case 14:
             return "another key", [_share(draw), _share(draw), draw.one_of(KEYS)]
         case 15:
-            return "deeper", [_share(draw), _share(draw), draw.one_of((3, 480, 600, 5_000))]
+            return "deeper", [_share(draw), _share(draw), draw.one_of((3, 240, 600, 5_000))]
         case 16:
             return "another item", [_share(draw), dump(draw.item()).decode()]
         case _:
@@ -278,6 +279,8 @@ def _changed(line: bytes, what: str, given: list[Any]) -> bytes:
         case "another key", [_, str(name)] if isinstance(holder, dict):
             holder[name] = holder.pop(key)
         case "deeper", [_, int(levels)]:
+            if UNSURE[0] < _depth(value) + 2 * levels < UNSURE[1]:
+                return line
             holder[key] = "<deep>"
             return dump(value).replace(b'"<deep>"', b'[{"a":' * levels + b"1" + b"}]" * levels)
         case "another value", [_, str(text)]:
@@ -289,6 +292,12 @@ def _changed(line: bytes, what: str, given: list[Any]) -> bytes:
         return dump(value)
     except UnusableItem:  # it was made too deep for us to spell before
         return line
+
+
+def _depth(value: Any) -> int:
+    """Levels of lists and objects."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -55,7 +55,7 @@ _UNCOUNTED = re.compile(_BEFORE % (b"|turn_context", b""))
 _ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":(\d{1,18}),')
 
 
-LONGEST_COUNT = 4_096  # bytes, many times what is usual; a number of more than 4,300 digits is damage
+LONGEST_COUNT = 1_200  # bytes, more than is usual; a longer one may be nested too deeply
 
 
 class _Info(msgspec.Struct):
