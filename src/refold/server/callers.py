@@ -91,25 +91,27 @@ def _unknown(told: bool) -> RequestRefused:
 
 
 class Admission:
-    """How many requests run, all together and of each tenant. Mutable: it counts."""
+    """How many requests run, all together and of each tenant; or `what` else there is, `times` as often. Mutable: it
+    counts."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
-        self._most, self._most_of_one = settings.max_requests, settings.max_requests_per_tenant
+    def __init__(self, settings: GatewaySettings, *, times: int = 1, what: str = "requests") -> None:
+        self._most, self._most_of_one = settings.max_requests * times, settings.max_requests_per_tenant * times
+        self._what = what
         self.running = 0
         self._of: dict[str, int] = {}
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[None]:
-        """Room for one request. Raises RequestRefused: 503 when the gateway is full, 429 when the tenant's share is."""
+        """Room for one more. Raises RequestRefused: 503 when the gateway is full, 429 when the tenant's share is."""
         tenant = caller.tenant
         if self.running >= self._most:
-            text = f"This gateway answers {self._most:,} requests at once already. Try again in 1 s."
+            text = f"This gateway has {self._most:,} {self._what} at once already. Try again in 1 s."
             raise RequestRefused(
                 text, status=503, code="server_is_overloaded", kind="server_error", retry_after=RETRY_SECONDS
             )
         mine = self._of.get(tenant, 0)
         if mine >= self._most_of_one:
-            text = f"You have {mine:,} requests running already, which is the limit. Try again in 1 s."
+            text = f"You have {mine:,} {self._what} at once already, which is the limit. Try again in 1 s."
             raise RequestRefused(
                 text, status=429, code="rate_limit_exceeded", kind="requests", retry_after=RETRY_SECONDS
             )

@@ -27,6 +27,7 @@ from refold.server.upstream import Document, upstream_for
 from refold.server.windows import opened, unanswered
 
 REFERENCE = "item_reference"
+CONNECTIONS = 4  # WebSockets for each request that there is room for: most of them are idle
 NO_LIST = (404, 405, 501)  # of an upstream that has no list of models
 
 
@@ -38,6 +39,7 @@ class Gateway:
         self.settings, self.secrets = settings, secrets
         self.metrics = Metrics()
         self.admission = Admission(settings)
+        self.connections = Admission(settings, times=CONNECTIONS, what="connections")
         self.store = ResponseStore(settings.store, settings.retention_days)
         self.upstream = upstream_for(settings, secrets)
         self.answering = Answering(settings, secrets.keys, self.upstream, self.store, self.metrics)

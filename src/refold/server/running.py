@@ -102,7 +102,7 @@ def options(settings: GatewaySettings) -> dict[str, Any]:
         "proxy_headers": False,
         "lifespan": "on",
         "http": "h11",
-        "ws": "wsproto",
+        "ws": "refold.server.lasting:LastingConnection",
         "ws_max_size": settings.max_body_bytes,
         "ws_per_message_deflate": False,  # a few bytes could become gigabytes before they are counted
         "timeout_keep_alive": KEEP_ALIVE_SECONDS,
