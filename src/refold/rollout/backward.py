@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from refold.core.compaction.carried import carried_by, told_by_another
 from refold.core.compaction.shadow import seal_of, shadows_of
 from refold.core.history import is_user_turn
-from refold.core.lines import has_ordinal, mattering, ordinal_of, skimmed
+from refold.core.lines import has_ordinal, mattering, ordinal_of
 from refold.core.records import (
     Compacted,
     EventKept,
@@ -36,7 +37,7 @@ from refold.core.records import (
     Window,
     WorldObserved,
 )
-from refold.rollout.reader import Reading, damage, is_zstd, open_rollout, raw_lines, read_lines
+from refold.rollout.reader import Reading, damage, for_fold, is_zstd, open_rollout, raw_lines, read_lines
 
 BLOCK = 1 << 20  # bytes that are held at once
 CHECKPOINT = b'"compacted"'  # inside a text its quotes would be escaped
@@ -157,25 +158,20 @@ class _Search:
 
     def _from(self, start: int) -> Iterator[Line]:
         """The lines from a place on, as `read_lines` gives them for a fold."""
-        highest, before = -1, None
-        for number, offset, raw in raw_lines(self.file, self.path, start=start):
-            if offset >= self.end:
-                break
-            if (found := skimmed(raw)) is not None:
-                if isinstance(found, Line):
-                    yield found
-                elif found > highest:
-                    highest = found
-                continue
+        before: int | None = None  # lines; counted where it is needed
+
+        def decoded(number: int, _: int, raw: bytes) -> Line | None:
+            nonlocal before
             line = self.reading.decode(raw, number + (before or 0))
-            if line is None:
-                continue
-            if before is None and (isinstance(line.record, LineDamaged) or not _is_numbered(raw)):
+            if line is None or before is not None:
+                return line
+            if isinstance(line.record, LineDamaged) or not _is_numbered(raw):
                 before = self._lines_before(start)
-                line = self.reading.decode(raw, number + before) or line
-            yield line
-        if highest >= 0:
-            yield Line(highest, EventKept({}))
+                return self.reading.decode(raw, number + before) or line
+            return line
+
+        places = raw_lines(self.file, self.path, start=start)
+        return for_fold(takewhile(lambda place: place[1] < self.end, places), decoded)
 
     def _lines_before(self, end: int) -> int:
         places = range(0, end, self.block)

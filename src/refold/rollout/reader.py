@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -31,18 +31,38 @@ def read_lines(path: Path, *, head: int | None = None, skim: bool = False) -> It
     `head`: only the whole lines within so many bytes, and the first one if it has no more than 16 MiB.
     Raises RolloutNotFound, RolloutError (unreadable), RolloutCorrupt (a line above 1 GiB, a broken zstd frame).
     """
-    highest, reading = -1, Reading(path)
+    reading = Reading(path)
+
+    def decoded(number: int, offset: int, raw: bytes) -> Line | None:
+        line = reading.decode(raw, number) if b"$" in raw else decode(raw, number)  # most lines have none
+        if line is None or not line.warning:
+            return line
+        return replace(line, warning=f"line {number}, byte {offset}: {line.warning}")
+
     with open_rollout(path) as file:
-        for number, offset, raw in raw_lines(file, path, head):
-            if skim and (found := skimmed(raw)) is not None:
-                if isinstance(found, Line):
-                    yield found
-                elif found > highest:
-                    highest = found
-                continue
-            line = reading.decode(raw, number) if b"$" in raw else decode(raw, number)  # most lines have none
+        places = raw_lines(file, path, head)
+        if skim:
+            yield from for_fold(places, decoded)
+        else:
+            yield from (line for place in places if (line := decoded(*place)) is not None)
+
+
+def for_fold(
+    places: Iterable[tuple[int, int, bytes]], decoded: Callable[[int, int, bytes], Line | None]
+) -> Iterator[Line]:
+    """The lines that a fold needs, of (number, offset, raw) as `raw_lines` gives them: those that change nothing are
+    left out, save one at the end that holds their highest ordinal."""
+    highest = -1
+    for number, offset, raw in places:
+        found = skimmed(raw)
+        if found is None:
+            line = decoded(number, offset, raw)
             if line is not None:
-                yield replace(line, warning=f"line {number}, byte {offset}: {line.warning}") if line.warning else line
+                yield line
+        elif isinstance(found, Line):
+            yield found
+        elif found > highest:
+            highest = found
     if highest >= 0:
         yield Line(highest, EventKept({}))
 

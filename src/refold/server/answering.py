@@ -204,8 +204,10 @@ class Answering:
 
     async def _kept(self, exchange: Exchange) -> list[Given]:
         """What stays readable of the items that are compacted."""
-        items, budget = exchange.window[: exchange.inline or None], self._budget(exchange)
-        return await aside(size_of(items), lambda: kept_of(items, budget))
+        if exchange.kept is None:  # told the upstream, and then held
+            items, budget = exchange.window[: exchange.inline or None], self._budget(exchange)
+            exchange.kept = await aside(size_of(items), lambda: kept_of(items, budget))
+        return exchange.kept
 
     def _budget(self, exchange: Exchange) -> int:
         return budget_for(self.settings.context_window, exchange.asked.threshold if exchange.inline else None)

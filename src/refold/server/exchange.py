@@ -19,7 +19,7 @@ FINISHED = frozenset({"completed", "incomplete"})  # what can be gone on from
 
 
 class Exchange:
-    """Mutable: `headers`, `held` and `left_out` are known when the answer has begun, or ended.
+    """Mutable: `headers`, `held`, `kept` and `left_out` are known when the answer has begun, or ended.
 
     `window`: all items, those of the response before first; `told`: the same with summaries in place of compactions.
     `is_chained`: the response before is in the store. `inline`: how many of the window's items are compacted first.
@@ -43,6 +43,7 @@ class Exchange:
         self.created_at = int(time.time())
         self.headers: dict[str, str] = {}
         self.left_out: tuple[str, ...] = ()
+        self.kept: list[Given] | None = None  # what stays readable of items that are compacted; found once
         self.held: tuple[str, tuple[Given, ...]] | None = None  # the response's id, and the window after it
 
     def shell(self) -> Response:
